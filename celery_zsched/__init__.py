@@ -1,0 +1,41 @@
+"""A Celery broker and scheduler on Redis or Valkey, where everything that waits stands on one timeline.
+
+The names below are the public face. They are imported on first use, so that the many short-lived ``celery`` commands
+that only look for plugins pay for none of it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+#: Public name -> the module that holds it.
+_HOMES: dict[str, str] = {
+    "ConfigurationError": "errors",
+    "ConflictError": "errors",
+    "EntryError": "errors",
+    "NotFoundError": "errors",
+    "ScheduleError": "errors",
+    "ServerAuthenticationError": "errors",
+    "ServerError": "errors",
+    "ServerFullError": "errors",
+    "ServerUnavailableError": "errors",
+    "ZschedError": "errors",
+}
+
+__all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        home = _HOMES[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
