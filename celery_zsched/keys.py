@@ -12,10 +12,12 @@ key                      type    holds
 ``P:{T}:dead``           ZSET    dead: id -> the moment at which it was buried
 ``P:{T}:claims``         HASH    id -> ``token count level due holder`` (see ``lua/include/record.lua``)
 ``P:{T}:bodies``         HASH    id -> body, opaque bytes; an id exists exactly while it has a body
-``P:{T}:notes``          HASH    id -> what happened last, opaque bytes (schedules), or why it was parked or buried
+``P:{T}:notes``          HASH    id -> what happened last, opaque bytes (schedules)
+``P:{T}:reasons``        HASH    id -> why it is parked or dead
 ``P:{T}:marks``          HASH    mark field -> ``epoch nominal``: the highest occurrence ever put
 ``P:{T}:bell``           ZSET    one marker that wakes one blocked claimer
 ``P:{T}:watch``          ZSET    claimer -> the moment at which it will wake by itself
+``P:{T}:own:C``          ZSET    one marker that ends claimer C's own blocking pop
 =======================  ======  =====================================================================================
 
 ``P`` is the prefix (default ``zsched``).
@@ -23,15 +25,15 @@ key                      type    holds
 
 from __future__ import annotations
 
-#: The prefix of every key when the user names none.
-DEFAULT_PREFIX = "zsched"
+from celery_zsched.types import DEFAULT_PREFIX
 
 
 class TimelineKeys:
     """The key names of one timeline, computed once."""
 
     __slots__ = (
-        "base", "bell", "bodies", "claims", "dead", "leases", "marks", "notes", "parked", "timelines", "watch",
+        "base", "bell", "bodies", "claims", "dead", "leases", "marks", "notes", "parked", "reasons",
+        "timelines", "watch",
     )  # fmt: skip
 
     def __init__(self, name: str, *, prefix: str = DEFAULT_PREFIX, levels: int = 1) -> None:
@@ -42,16 +44,21 @@ class TimelineKeys:
         self.claims = f"{base}:claims"
         self.bodies = f"{base}:bodies"
         self.notes = f"{base}:notes"
+        self.reasons = f"{base}:reasons"
         self.marks = f"{base}:marks"
         self.bell = f"{base}:bell"
         self.watch = f"{base}:watch"
         self.timelines = [f"{base}:timeline"] + [f"{base}:timeline:{level}" for level in range(1, levels)]
 
+    def own(self, claimer: str) -> str:
+        """Return the key of one claimer's own bell."""
+        return f"{self.base}:own:{claimer}"
+
     def all(self) -> list[str]:
         """Return every key this timeline can have."""
         return [
-            *self.timelines, self.leases, self.parked, self.dead, self.claims, self.bodies, self.notes, self.marks,
-            self.bell, self.watch,
+            *self.timelines, self.leases, self.parked, self.dead, self.claims, self.bodies, self.notes,
+            self.reasons, self.marks, self.bell, self.watch,
         ]  # fmt: skip
 
 

@@ -10,6 +10,9 @@ import enum
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
+#: What every key begins with when the user names nothing else.
+DEFAULT_PREFIX = "zsched"
+
 #: One second in the unit that is used inside.
 SECOND_US = 1_000_000
 
@@ -57,3 +60,130 @@ class Mark:
     field: str
     epoch: int
     nominal_us: int
+
+
+class Put(enum.Enum):
+    """What a put does when its id is known already."""
+
+    #: Leave the known one alone.
+    NEW = "new"
+    #: Put under another id, ``id~moment``.
+    ALIAS = "alias"
+    #: Take the new body and due wherever it stands; a lease ends, what is parked stays parked.
+    REPLACE = "replace"
+    #: Take the new body; place and due stay as they are.
+    REBODY = "rebody"
+
+
+class Outcome(enum.Enum):
+    """What became of a put."""
+
+    PUT = "put"
+    REPLACED = "replaced"
+    REBODIED = "rebodied"
+    #: The id is known and was left alone.
+    EXISTS = "exists"
+    #: The occurrence is not above the high-water mark: it was put before.
+    REFUSED = "refused"
+    #: The stored body is not the expected one.
+    CHANGED = "changed"
+    #: The server's clock has passed the moment up to which the put was wanted.
+    LATE = "late"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something to put on a timeline.
+
+    Due at ``due_us`` (an instant), or ``delay_us`` after the server's now, or at once if both are None. ``expect`` makes
+    the put conditional: ``""`` for an unknown id only, otherwise the SHA-1 hex digest of the body that must be stored.
+    """
+
+    id: str
+    body: bytes
+    due_us: int | None = None
+    delay_us: int | None = None
+    level: int = 0
+    mode: Put = Put.NEW
+    mark: Mark | None = None
+    expect: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What became of one item, and the id it has now."""
+
+    outcome: Outcome
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """An id under a lease of ours: its body, the token that proves it, how often it was delivered, when it was due."""
+
+    id: str
+    body: bytes
+    token: str
+    count: int
+    due_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The answer to a claim.
+
+    ``wake_us`` is the server's moment at which this claimer should claim again without being rung for; None means that
+    it need only wait for the bell, or for the longest block. ``lost`` ids had no body left and were dropped, ``buried``
+    ones had reached the delivery limit, ``stale`` ones were to be settled with a token that is no longer current.
+    """
+
+    now_us: int
+    wake_us: int | None
+    items: list[Claimed]
+    lost: list[str]
+    buried: list[str]
+    stale: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where an id stands and what is known of it.
+
+    ``moment_us`` is when it is due (waiting, parked), when its lease ends (leased) or when it died (dead). ``count`` is
+    how often it was delivered, ``holder`` who had it last, ``claimed_us`` when its current holder took it.
+    """
+
+    id: str
+    place: Place
+    level: int
+    moment_us: int
+    count: int
+    holder: str
+    claimed_us: int | None
+    due_us: int
+    reason: str
+    note: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many ids stand where at one moment; ``oldest_us`` is the earliest due moment that waits."""
+
+    now_us: int
+    ready: int
+    delayed: int
+    leased: int
+    parked: int
+    dead: int
+    oldest_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    """One waiting id on a page of the timeline."""
+
+    id: str
+    due_us: int
+    level: int
+    body: bytes

@@ -1,0 +1,40 @@
+-- bury: set ids aside as dead, with body, deliveries, reason and last holder; the oldest dead beyond the bound go for good.
+-- KEYS: leases claims bodies parked dead reasons notes timelines...
+-- ARGV: keep (how many dead to keep), then three per item: id, token ('' whoever has it), reason
+-- RETURNS: the ids that were not buried: unknown, or the token is no longer current
+-- RULES: 1, 2, 4, 7 (the dead are bounded)
+-- @flags allow-oom
+local leases, claims, bodies, parked, dead, reasons, notes =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local timelines = {unpack(KEYS, 8)}
+local keep = tonumber(ARGV[1])
+local WIDTH, DROP_AT_MOST = 3, 500
+-- @include clock record place
+
+local left = {}
+for at = 2, #ARGV, WIDTH do
+  local id, token, reason = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  local record = call('HGET', claims, id)
+  local place, level, score = find_place(id)
+  if not place or (token ~= '' and not holds(record, token)) then
+    left[#left + 1] = id
+  else
+    local old, count, held_level, due, holder = read_record(record)
+    lift(id, place, level)
+    call('ZADD', dead, stamp(now), id)
+    call('HSET', reasons, id, reason)
+    if record or (level or 0) > 0 then
+      call('HSET', claims, id, write_record(voided(old), count, level or held_level, place == 'leased' and due or score, holder))
+    end
+  end
+end
+
+local excess = math.min(call('ZCARD', dead) - keep, DROP_AT_MOST)
+if excess > 0 then
+  local oldest = call('ZRANGE', dead, 0, excess - 1)
+  call('ZREM', dead, unpack(oldest))
+  for _, key in ipairs({claims, bodies, reasons, notes}) do
+    call('HDEL', key, unpack(oldest))
+  end
+end
+return left

@@ -1,0 +1,162 @@
+-- claim: take what is free under a lease: ended leases first, then what is due, by level and oldest first.
+-- KEYS: leases claims bodies dead reasons bell watch own timelines...
+-- ARGV: limit, lease (microseconds; 0: remove at once, for a consumer that never acks), holder, claimer,
+--       delivery_limit (0 for none), armed ('1': the caller has a blocking pop outstanding), linger ('1': the caller
+--       claims again at once), backup (microseconds), then pairs id, token to settle first
+-- RETURNS: now, wake (when to claim again without a ring; '0': only on a ring or after the longest block),
+--          {word, id, ...} of what went wrong (lost: no body is left; buried: delivery limit reached; stale: a settle
+--          by somebody who no longer holds the id), then five per item: id, body, token, count, due
+-- RULES: 1, 2, 3, 4 (settling), 5, 6 (of idle claimers one wakes for the next due moment and one a little later)
+-- @flags allow-oom
+local leases, claims, bodies, dead, reasons, bell, watch, own =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local timelines = {unpack(KEYS, 9)}
+local limit, lease, holder, claimer = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local delivery_limit, armed, linger, backup = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7] == '1', tonumber(ARGV[8])
+local FIRST_SETTLE = 9
+-- @include clock record ring settle
+
+local troubles = {}
+local ids, tokens, counts, dues, records = {}, {}, {}, {}, {}
+
+local function trouble(word, id)
+  troubles[#troubles + 1] = word
+  troubles[#troubles + 1] = id
+end
+
+local function take(id, record, level, due)
+  local old, count = read_record(record)
+  local token = next_token(old, now)
+  local position = #ids + 1
+  ids[position], tokens[position], counts[position], dues[position] = id, token, count + 1, due
+  records[#records + 1] = id
+  records[#records + 1] = write_record(token, count + 1, level, due, holder)
+end
+
+for _, id in ipairs(settle(FIRST_SETTLE)) do
+  trouble('stale', id)
+end
+
+-- Ended leases: their holder is gone or wedged.
+local ended = limit > 0 and call('ZRANGEBYSCORE', leases, '-inf', stamp(now), 'LIMIT', 0, limit) or {}
+if #ended > 0 then
+  local held = call('HMGET', claims, unpack(ended))
+  for position, id in ipairs(ended) do
+    local _, count, level, due = read_record(held[position])
+    if delivery_limit > 0 and count >= delivery_limit then
+      call('ZREM', leases, id)
+      call('ZADD', dead, stamp(now), id)
+      call('HSET', reasons, id, 'delivered ' .. count .. ' times without an end')
+      trouble('buried', id)
+    else
+      take(id, held[position], level, due or stamp(now))
+    end
+  end
+end
+
+-- What is due.
+for level = 1, #timelines do
+  local room = limit - #ids
+  if room <= 0 then
+    break
+  end
+  local found = call('ZRANGEBYSCORE', timelines[level], '-inf', stamp(now), 'WITHSCORES', 'LIMIT', 0, room)
+  if #found > 0 then
+    local due_ids = {}
+    for at = 1, #found, 2 do
+      due_ids[#due_ids + 1] = found[at]
+    end
+    call('ZREM', timelines[level], unpack(due_ids))
+    local held = call('HMGET', claims, unpack(due_ids))
+    for position, id in ipairs(due_ids) do
+      take(id, held[position], level - 1, found[position * 2])
+    end
+  end
+end
+
+local answer = {stamp(now), '0', troubles}
+if #ids > 0 then
+  local contents = call('HMGET', bodies, unpack(ids))
+  local leased, gone = {}, {}
+  for position, id in ipairs(ids) do
+    local body = contents[position]
+    if not body then
+      trouble('lost', id)
+      gone[#gone + 1] = id
+    else
+      local at = #answer
+      answer[at + 1], answer[at + 2], answer[at + 3] = id, body, tokens[position]
+      answer[at + 4], answer[at + 5] = counts[position], dues[position]
+      leased[#leased + 1] = stamp(now + lease)
+      leased[#leased + 1] = id
+    end
+  end
+  if lease > 0 then
+    call('HSET', claims, unpack(records))
+    if #leased > 0 then
+      call('ZADD', leases, unpack(leased))
+    end
+  else
+    gone = ids
+  end
+  if #gone > 0 then
+    call('ZREM', leases, unpack(gone))
+    call('HDEL', claims, unpack(gone))
+    call('HDEL', bodies, unpack(gone))
+  end
+  if armed then
+    call('ZADD', own, 0, 'own') -- ends the caller's own blocking pop, so that it takes no ring while it works
+    call('PEXPIRE', own, 60000)
+  end
+end
+
+-- The next thing to come: the earliest waiting moment or lease end.
+local function next_moment()
+  local soonest
+  local function consider(key)
+    local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+    local score = first[2] and tonumber(first[2])
+    if score and (not soonest or score < soonest) then
+      soonest = score
+    end
+  end
+  for level = 1, #timelines do
+    consider(timelines[level])
+  end
+  consider(leases)
+  return soonest
+end
+
+call('ZREM', watch, claimer)
+if #ids >= limit then
+  -- Something may be left that this caller has no room for.
+  if limit > 0 then
+    local soonest = next_moment()
+    if soonest then
+      ring_for(soonest, bell, watch)
+    end
+  end
+elseif #ids > 0 then
+  local soonest = not linger and next_moment()
+  if soonest then
+    ring_for(soonest, bell, watch) -- this caller may be busy when it comes: somebody else should watch
+  end
+else
+  call('DEL', bell, own) -- nothing is due, so no ring is owed to anybody
+  local soonest = next_moment()
+  if soonest and soonest <= now + BLOCK_MAX_US then
+    call('ZREMRANGEBYSCORE', watch, '-inf', '(' .. stamp(now))
+    local wake
+    if call('ZCOUNT', watch, '-inf', stamp(soonest)) == 0 then
+      wake = soonest
+    elseif call('ZCOUNT', watch, '-inf', stamp(soonest + backup)) < 2 then
+      wake = soonest + backup -- in case the claimer that wakes for it has died
+    end
+    if wake then
+      call('ZADD', watch, stamp(wake), claimer)
+      call('PEXPIRE', watch, 60000)
+      answer[2] = stamp(wake)
+    end
+  end
+end
+return answer

@@ -1,0 +1,37 @@
+-- record: one field of the claims hash, 'token count level due holder'.
+-- token   16 digits: the moment of the current claim. '-' before it means that nobody holds the id (released or parked),
+--         so that no token that was ever given out equals it.
+-- count   how often the id has been delivered; level: its priority level, 0 first; due: when it was due; holder: who has it.
+-- An id that waits on level 0 and was never delivered has no record.
+local function read_record(text)
+  if not text then
+    return nil, 0, 0, nil, ''
+  end
+  local token, count, level, due, holder = string.match(text, '^(%S+) (%d+) (%d+) (%d+) (.*)$')
+  return token, tonumber(count), tonumber(level), due, holder
+end
+
+local function write_record(token, count, level, due, holder)
+  return token .. ' ' .. string.format('%d', count) .. ' ' .. string.format('%d', level) .. ' ' .. due .. ' ' .. holder
+end
+
+-- Void a token: the id goes back to nobody, its count and level stay known.
+local function voided(token)
+  if not token then
+    return '-'
+  end
+  return '-' .. string.gsub(token, '^%-', '')
+end
+
+-- The token of a new claim: its moment, but never one that this id has had (a server clock may step back).
+local function next_token(old, at)
+  local before = old and tonumber((string.gsub(old, '^%-', '')))
+  if before and before >= at then
+    return stamp(before + 1)
+  end
+  return stamp(at)
+end
+
+local function holds(text, token)
+  return text and string.sub(text, 1, #token + 1) == token .. ' '
+end

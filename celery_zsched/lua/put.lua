@@ -1,0 +1,115 @@
+-- put: place items on the timeline, all or nothing in one step.
+-- KEYS: leases claims bodies parked dead reasons marks bell watch timelines...
+-- ARGV: not_after (server time past which nothing is put; 0 for none), then eight per item:
+--       id, body, due, level, mode, expect, mark_field, mark
+--   due     '' now; '+N' in N microseconds; otherwise the moment itself
+--   mode    new      put it only if the id is unknown
+--           alias    like new, but under another id ('id~moment') if the id is taken
+--           replace  new body and due wherever it stands; a lease on it ends, what is parked stays parked
+--           rebody   new body, its place and due as they are; an unknown or dead id is put
+--   expect  '' anything; '-' only if the id is unknown; otherwise the SHA-1 of the body it must have
+--   mark    'epoch nominal' to be above what mark_field holds, or the item is refused; '' for none
+-- RETURNS: two per item: outcome (put exists replaced rebodied refused changed late), id
+-- RULES: 1 (one place), 2 (server's clock), 5 (rings for what is due now or sooner than any claimer wakes)
+local leases, claims, bodies, parked, dead, reasons, marks, bell, watch =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local timelines = {unpack(KEYS, 10)}
+local not_after = tonumber(ARGV[1])
+local FIRST, WIDTH = 2, 8
+-- @include clock record ring place
+
+local function moment(spec, position)
+  if spec == '' then
+    return stamp(now + position) -- a microsecond apart, so that one batch keeps its order
+  elseif string.sub(spec, 1, 1) == '+' then
+    return stamp(now + tonumber(string.sub(spec, 2)))
+  end
+  return spec
+end
+
+-- True if the occurrence is above the mark; the mark is raised by commit().
+local function above(field, mark)
+  if field == '' then
+    return true
+  end
+  local held = call('HGET', marks, field)
+  if not held then
+    return true
+  end
+  local held_epoch, held_nominal = string.match(held, '^(%d+) (%d+)$')
+  local epoch, nominal = string.match(mark, '^(%d+) (%d+)$')
+  held_epoch, epoch = tonumber(held_epoch), tonumber(epoch)
+  if held_epoch ~= epoch then
+    return epoch > held_epoch
+  end
+  return tonumber(nominal) > tonumber(held_nominal)
+end
+
+local function enqueue(id, body, due, level)
+  call('ZADD', timelines[level + 1], due, id)
+  call('HSET', bodies, id, body)
+  ring_for(tonumber(due), bell, watch)
+end
+
+local function replace(id, body, due, level, place, old_level)
+  call('HSET', bodies, id, body)
+  call('HDEL', claims, id)
+  if place == 'parked' then
+    call('ZADD', parked, due, id)
+    if level > 0 then
+      call('HSET', claims, id, write_record(voided(), 0, level, due, ''))
+    end
+    return
+  end
+  lift(id, place, old_level)
+  call('ZADD', timelines[level + 1], due, id)
+  ring_for(tonumber(due), bell, watch)
+end
+
+local function put(at, position)
+  local id, body, level, mode, expect = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 3]), ARGV[at + 4], ARGV[at + 5]
+  local field, mark = ARGV[at + 6], ARGV[at + 7]
+  local due = moment(ARGV[at + 2], position)
+  local old = call('HGET', bodies, id)
+  if expect ~= '' and (old and redis.sha1hex(old) or '-') ~= expect then
+    return 'changed', id
+  end
+  if not above(field, mark) then
+    return 'refused', id
+  end
+  local outcome = 'put'
+  if old and mode == 'new' then
+    return 'exists', id
+  elseif old and mode == 'alias' then
+    id = id .. '~' .. stamp(now + position)
+    enqueue(id, body, due, level)
+  elseif old then
+    local place, old_level = find_place(id)
+    if mode == 'rebody' and place and place ~= 'dead' then
+      call('HSET', bodies, id, body)
+      outcome = 'rebodied'
+    else
+      replace(id, body, due, level, place, old_level)
+      outcome = 'replaced'
+    end
+  else
+    enqueue(id, body, due, level)
+  end
+  if field ~= '' then
+    call('HSET', marks, field, mark)
+  end
+  return outcome, id
+end
+
+local answer = {}
+for at = FIRST, #ARGV, WIDTH do
+  local outcome, id
+  if not_after > 0 and now > not_after then
+    outcome, id = 'late', ARGV[at]
+  else
+    outcome, id = put(at, (at - FIRST) / WIDTH)
+  end
+  answer[#answer + 1] = outcome
+  answer[#answer + 1] = id
+end
+return answer

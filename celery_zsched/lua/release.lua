@@ -1,0 +1,36 @@
+-- release: give claimed ids back, each to its own level and place in the order.
+-- KEYS: leases claims bell watch timelines...
+-- ARGV: then three per item: id, token, how ('uncounted': as if never delivered, in its old place; 'counted': in its old
+--       place, the delivery counts; '+N': counted, due again in N microseconds)
+-- RETURNS: the ids whose token is no longer current; nothing was changed for them
+-- RULES: 1, 2, 4, 5
+-- @flags allow-oom
+local leases, claims, bell, watch = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local timelines = {unpack(KEYS, 5)}
+local WIDTH = 3
+-- @include clock record ring
+
+local stale = {}
+for at = 1, #ARGV, WIDTH do
+  local id, token, how = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  local record = call('HGET', claims, id)
+  if not holds(record, token) then
+    stale[#stale + 1] = id
+  else
+    local _, count, level, due, holder = read_record(record)
+    if how == 'uncounted' then
+      count = count - 1
+    elseif how ~= 'counted' then
+      due = stamp(now + tonumber(string.sub(how, 2)))
+    end
+    call('ZREM', leases, id)
+    call('ZADD', timelines[level + 1], due, id)
+    if count == 0 then
+      call('HDEL', claims, id)
+    else
+      call('HSET', claims, id, write_record(voided(token), count, level, due, holder))
+    end
+    ring_for(tonumber(due), bell, watch)
+  end
+end
+return stale
