@@ -25,7 +25,7 @@ _HOMES: dict[str, str] = {
     "ZschedError": "errors",
 }
 
-__all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_HOMES)]
 
 
 def __getattr__(name: str) -> Any:
