@@ -126,8 +126,8 @@ class Timeline:
     def release(self, holds: Iterable[Hold], *, counted: bool = False, delay_us: int | None = None) -> list[str]:
         """Give ids back to their own place and level; return those that are no longer ours.
 
-        Uncounted, it is as if they had never been delivered. With ``delay_us`` the delivery counts and the id is due
-        again that much later.
+        Uncounted, it is as if they had never been delivered. With ``delay_us`` the delivery counts and the id can be
+        claimed again that much later; the moment it is due for stays what it was.
         """
         how = f"+{delay_us}" if delay_us is not None else "counted" if counted else "uncounted"
         return self._by_chunks("release", [], [(hold.id, hold.token, how) for hold in holds])
@@ -157,8 +157,11 @@ class Timeline:
         """Put dead ids back, their deliveries forgotten; return where each was found."""
         return self._restore(Place.DEAD, ids, due_us)
 
-    def bury(self, items: Iterable[tuple[str, str, str]], *, keep: int = KEEP_DEAD) -> list[str]:
-        """Set ids aside as dead: (id, token or "" for whoever has it, reason); return those that were not buried."""
+    def bury(self, items: Iterable[tuple[str, str, str, bytes]], *, keep: int = KEEP_DEAD) -> list[str]:
+        """Set ids aside as dead; return those that were not: unknown, or no longer the token's.
+
+        An item is (id, token or "" for whoever has it, reason, note of what happened; an empty note leaves the old one).
+        """
         return self._by_chunks("bury", [keep], list(items))
 
     def remove(self, ids: Iterable[str], *, spare_leased: bool = False) -> list[Place | None]:
@@ -178,14 +181,19 @@ class Timeline:
 
     def locate(self, ids: Iterable[str]) -> dict[str, Located]:
         """Return where the known ones of ``ids`` stand."""
-        located: dict[str, Located] = {}
+        return self.look(ids)[1]
+
+    def look(self, ids: Iterable[str]) -> tuple[int, dict[str, Located]]:
+        """Return the server's now, in microseconds, and where the known ones of ``ids`` stand."""
+        now_us, located = 0, dict[str, Located]()
         for chunk in _chunks(list(ids)):
             answer = self.run("locate", chunk)
+            now_us = int(answer[0])
             for at, id_ in enumerate(chunk):
                 found = _located(id_, *answer[1 + at * 7 : 8 + at * 7])
                 if found is not None:
                     located[id_] = found
-        return located
+        return now_us or int(self.run("locate", [])[0]), located
 
     def counts(self) -> Counts:
         """Return how many ids stand where."""
@@ -293,8 +301,7 @@ def _located(
     if record:
         token, count_, level_, due_, holder = record.decode().split(" ", 4)
         count, held_level = int(count_), int(level_)
-        if where is not Place.WAITING and where is not Place.PARKED:
-            due = int(due_)
+        due = int(due_)
     claimed = int(token) if where is Place.LEASED and token else None
     at_level = level if where is Place.WAITING else held_level
     return Located(id_, where, at_level, moment_us, count, holder, claimed, due, reason.decode(), note, body)

@@ -1,6 +1,7 @@
 -- bury: set ids aside as dead, with body, deliveries, reason and last holder; the oldest dead beyond the bound go for good.
 -- KEYS: leases claims bodies parked dead reasons notes timelines...
--- ARGV: keep (how many dead to keep), then three per item: id, token ('' whoever has it), reason
+-- ARGV: keep (how many dead to keep), then four per item: id, token ('' whoever has it), reason,
+--       note (what happened; '' leaves the old note)
 -- RETURNS: the ids that were not buried: unknown, or the token is no longer current
 -- RULES: 1, 2, 4, 7 (the dead are bounded)
 -- @flags allow-oom
@@ -8,12 +9,12 @@ local leases, claims, bodies, parked, dead, reasons, notes =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local timelines = {unpack(KEYS, 8)}
 local keep = tonumber(ARGV[1])
-local WIDTH, DROP_AT_MOST = 3, 500
+local WIDTH, DROP_AT_MOST = 4, 500
 -- @include clock record place
 
 local left = {}
 for at = 2, #ARGV, WIDTH do
-  local id, token, reason = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  local id, token, reason, note = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   local record = call('HGET', claims, id)
   local place, level, score = find_place(id)
   if not place or (token ~= '' and not holds(record, token)) then
@@ -23,8 +24,11 @@ for at = 2, #ARGV, WIDTH do
     lift(id, place, level)
     call('ZADD', dead, stamp(now), id)
     call('HSET', reasons, id, reason)
+    if note ~= '' then
+      call('HSET', notes, id, note)
+    end
     if record or (level or 0) > 0 then
-      call('HSET', claims, id, write_record(voided(old), count, level or held_level, place == 'leased' and due or score, holder))
+      call('HSET', claims, id, write_record(voided(old), count, level or held_level, due or score, holder))
     end
   end
 end

@@ -69,7 +69,8 @@ for level = 1, #timelines do
     call('ZREM', timelines[level], unpack(due_ids))
     local held = call('HMGET', claims, unpack(due_ids))
     for position, id in ipairs(due_ids) do
-      take(id, held[position], level - 1, found[position * 2])
+      local _, _, _, first_due = read_record(held[position])
+      take(id, held[position], level - 1, first_due or found[position * 2])
     end
   end
 end

@@ -20,11 +20,13 @@ for at = 3, #ARGV do
     local token, count, held_level, held_due, holder = read_record(record)
     if place == 'leased' then
       level, due = held_level, held_due or due
+    else
+      held_due = held_due or due
     end
     lift(id, place, level)
     call('ZADD', parked, due, id)
     if record or level > 0 then
-      call('HSET', claims, id, write_record(voided(token), count, level, due, holder))
+      call('HSET', claims, id, write_record(voided(token), count, level, held_due, holder))
     end
     place = 'parked'
   end

@@ -1,7 +1,7 @@
 -- release: give claimed ids back, each to its own level and place in the order.
 -- KEYS: leases claims bell watch timelines...
 -- ARGV: then three per item: id, token, how ('uncounted': as if never delivered, in its old place; 'counted': in its old
---       place, the delivery counts; '+N': counted, due again in N microseconds)
+--       place, the delivery counts; '+N': counted, to be tried again in N microseconds; what it is due for stays)
 -- RETURNS: the ids whose token is no longer current; nothing was changed for them
 -- RULES: 1, 2, 4, 5
 -- @flags allow-oom
@@ -18,19 +18,20 @@ for at = 1, #ARGV, WIDTH do
     stale[#stale + 1] = id
   else
     local _, count, level, due, holder = read_record(record)
+    local moment = due
     if how == 'uncounted' then
       count = count - 1
     elseif how ~= 'counted' then
-      due = stamp(now + tonumber(string.sub(how, 2)))
+      moment = stamp(now + tonumber(string.sub(how, 2)))
     end
     call('ZREM', leases, id)
-    call('ZADD', timelines[level + 1], due, id)
+    call('ZADD', timelines[level + 1], moment, id)
     if count == 0 then
       call('HDEL', claims, id)
     else
       call('HSET', claims, id, write_record(voided(token), count, level, due, holder))
     end
-    ring_for(tonumber(due), bell, watch)
+    ring_for(tonumber(moment), bell, watch)
   end
 end
 return stale

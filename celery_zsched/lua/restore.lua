@@ -17,16 +17,19 @@ for at = 2, #ARGV, 2 do
   local place, _, score = find_place(id)
   answer[#answer + 1] = place or 'unknown'
   if place == from then
-    local _, count, level, held_due = read_record(call('HGET', claims, id))
+    local token, count, level, held_due, holder = read_record(call('HGET', claims, id))
+    local moment = due
     if due == '' then
-      due = place == 'parked' and score or held_due or score
+      moment = place == 'parked' and score or held_due or score
     end
     lift(id, place)
     if count == 0 or place == 'dead' then
       call('HDEL', claims, id)
+    elseif due ~= '' then
+      call('HSET', claims, id, write_record(token, count, level, due, holder))
     end
-    call('ZADD', timelines[level + 1], due, id)
-    ring_for(tonumber(due), bell, watch)
+    call('ZADD', timelines[level + 1], moment, id)
+    ring_for(tonumber(moment), bell, watch)
   end
 end
 return answer

@@ -1,7 +1,8 @@
 -- record: one field of the claims hash, 'token count level due holder'.
 -- token   16 digits: the moment of the current claim. '-' before it means that nobody holds the id (released or parked),
 --         so that no token that was ever given out equals it.
--- count   how often the id has been delivered; level: its priority level, 0 first; due: when it was due; holder: who has it.
+-- count   how often the id has been delivered; level: its priority level, 0 first; holder: who has it, or had it last;
+-- due     when it was due at first: a delayed retry waits for a later moment and keeps this one.
 -- An id that waits on level 0 and was never delivered has no record.
 local function read_record(text)
   if not text then
