@@ -25,7 +25,7 @@ key                      type    holds
 
 from __future__ import annotations
 
-from celery_zsched.types import DEFAULT_PREFIX
+from celery_zsched.types import DEFAULT_PREFIX as DEFAULT_PREFIX
 
 
 class TimelineKeys:

@@ -137,10 +137,10 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like ``name``, or None when none is."""
+def nearest(name: str, known: Iterable[str], *, spell: Callable[[str], str] = str) -> str:
+    """Return " (did you mean …?)" with the known name that is most like ``name``, or nothing when none is."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return close[0] if close else None
+    return f" (did you mean {spell(close[0])}?)" if close else ""
 
 
 def read_table(
@@ -165,10 +165,8 @@ def read_table(
             continue
         field = known.get(name)
         if field is None:
-            guess = nearest(name, [*known, *elsewhere])
-            faults.append(
-                f"{spell(name)} is not a known setting" + (f" (did you mean {spell(guess)}?)" if guess else "")
-            )
+            guess = nearest(name, [*known, *elsewhere], spell=spell)
+            faults.append(f"{spell(name)} is not a known setting{guess}")
             continue
         kind: Kind = field.metadata["kind"]
         try:
@@ -189,10 +187,7 @@ def _shown(name: str, value: Any) -> str:
 def describe(table: type, *, spell: Callable[[str], str] = str, without: type = object) -> str:
     """Return the table as Markdown: name, values, default, meaning; without what it has from the class ``without``."""
     lines = ["| setting | values | default | meaning |", "| --- | --- | --- | --- |"]
-    inherited = getattr(without, "__dataclass_fields__", {})
     for name, field in fields(table).items():
-        if name in inherited:
-            continue
         cells = (f"`{spell(name)}`", field.metadata["kind"].phrase, f"`{default_of(field)!r}`")
         lines.append(f"| {' | '.join(cells)} | {field.metadata['meaning']} |")
     return "\n".join(lines)

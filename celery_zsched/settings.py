@@ -13,24 +13,20 @@ from typing import Any
 
 from celery_zsched.errors import ConfigurationError
 from celery_zsched.options import MAPPING, NAME, TEXT, choice, describe, read_table, seconds, setting, whole
+from celery_zsched.server_options import ServerOptions
 from celery_zsched.transport_settings import (
     IDLE_OPTIONS,
     KOMBU_OPTIONS,
-    ConnectionSettings,
     TransportSettings,
     read_options,
 )
 from celery_zsched.types import DEFAULT_PREFIX
+from celery_zsched.urls import SCHEMES
 
-__all__ = ["SCHEMES", "Settings", "TransportSettings", "page"]
+__all__ = ["Settings", "TransportSettings", "page"]
 
 #: What the name of each of the scheduler's settings begins with in a Celery configuration.
 PREFIX = "zsched_"
-
-#: The URL schemes of servers that can hold a timeline; each may also be written with ``zsched+`` in front.
-SCHEMES = (
-    "redis", "rediss", "unix", "redis+socket", "sentinel", "cluster", "embedded", "valkey", "valkeys",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +125,7 @@ def _like_broker(conf: Any, values: Mapping[str, Any], faults: list[str]) -> dic
     transport, faulty, _ = read_options(options, "broker_transport_options")
     faults += faulty
     broker = TransportSettings(**transport)
-    connection = broker.connection_options() | ({"ssl": ssl} if ssl else {})
+    connection = broker.connection | ({"ssl": ssl} if ssl else {})
     return {
         "url": ";".join(alternatives),
         "prefix": values.get("prefix", broker.key_prefix),
@@ -168,10 +164,6 @@ Read from `broker_transport_options`.
 
 {transport}
 
-These go to the connection:
-
-{connection}
-
 `visibility_timeout` is taken as `lease_timeout` when it is shorter than the default; a longer one is not needed, since
 leases are renewed while a task runs.
 
@@ -183,6 +175,13 @@ else.
 {idle}
 
 These are read by kombu itself and mean what they always did: {kombu}.
+
+## The connection
+
+Read from `broker_transport_options` and `zsched_redis_options`, and from the query of a URL where
+a value can be written there.
+
+{connection}
 """
 
 
@@ -190,8 +189,8 @@ def page() -> str:
     """Return ``docs/settings.md``."""
     return _PAGE.format(
         scheduler=describe(Settings, spell=lambda name: PREFIX + name),
-        transport=describe(TransportSettings, without=ConnectionSettings),
-        connection=describe(ConnectionSettings),
+        transport=describe(TransportSettings),
+        connection=describe(ServerOptions),
         idle="\n".join(f"- `{name}`: {idle.reason}." for name, idle in IDLE_OPTIONS.items()),
         kombu=_listed(KOMBU_OPTIONS),
     )

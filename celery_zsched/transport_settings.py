@@ -6,25 +6,12 @@ Each option of kombu's is honoured, mapped onto ours, or named in a notice becau
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from celery_zsched.errors import ConfigurationError
-from celery_zsched.options import (
-    ANYTHING,
-    FLAG,
-    MAPPING,
-    NAME,
-    TEXT,
-    Kind,
-    choice,
-    default_of,
-    fields,
-    read_table,
-    seconds,
-    setting,
-    whole,
-)
+from celery_zsched.options import FLAG, NAME, TEXT, Kind, choice, fields, read_table, seconds, setting, whole
+from celery_zsched.server_options import ServerOptions, split_options
 from celery_zsched.types import DEFAULT_PREFIX
 
 
@@ -39,41 +26,7 @@ PRIORITY_STEPS = Kind("a list of whole numbers, 0 or more", _levels)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ConnectionSettings:
-    """The options of the connection to the server, by redis-py's and kombu's names."""
-
-    socket_timeout: float | None = setting(
-        seconds(0.05).or_none("the client's default"), None, "How long an answer of the server may take."
-    )
-    socket_connect_timeout: float | None = setting(
-        seconds(0.05).or_none("the client's default"), None, "How long connecting may take."
-    )
-    socket_keepalive: bool = setting(FLAG, True, "Let the kernel notice connections that are gone.")
-    socket_keepalive_options: dict[str, Any] = setting(MAPPING, {}, "TCP keep-alive options of the socket, by number.")
-    health_check_interval: float | None = setting(
-        seconds(0).or_none("the client's default"), None, "Ping a connection that was unused for so long."
-    )
-    retry_on_timeout: bool = setting(FLAG, False, "Repeat a command whose answer did not come in time.")
-    max_connections: int | None = setting(
-        whole(1).or_none("few, and bounded"), None,
-        "The most connections of a process to the broker; reaching it waits and never loses an ack.",
-    )  # fmt: skip
-    client_name: str | None = setting(TEXT.or_none("none"), None, "The name shown by `CLIENT LIST`.")
-    username: str | None = setting(TEXT.or_none("that of the URL"), None, "The user of the server's ACL.")
-    password: str | None = setting(TEXT.or_none("that of the URL"), None, "The password.")
-    credential_provider: Any = setting(ANYTHING, None, "A redis-py credential provider, or where to import one.")
-    master_name: str | None = setting(TEXT.or_none("that of the URL"), None, "The service name that Sentinel knows.")
-    sentinel_kwargs: dict[str, Any] = setting(MAPPING, {}, "Options of the connections to the Sentinels.")
-    min_other_sentinels: int = setting(whole(0), 0, "How many other Sentinels one must know to be believed.")
-
-    def connection_options(self) -> dict[str, Any]:
-        """Return what was asked for the connection, without what was left as it is."""
-        known = fields(ConnectionSettings)
-        return {name: value for name in known if (value := getattr(self, name)) != default_of(known[name])}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TransportSettings(ConnectionSettings):
+class TransportSettings:
     """What ``broker_transport_options`` may hold. Durations are in seconds."""
 
     prefix: str = setting(NAME, DEFAULT_PREFIX, "What every key begins with.")
@@ -115,6 +68,9 @@ class TransportSettings(ConnectionSettings):
     deadletter_queue: str | None = setting(
         TEXT.or_none("none"), None, "Where messages go that no queue is bound for; kombu's option."
     )
+
+    #: What goes to the connection; see :class:`~celery_zsched.server_options.ServerOptions`.
+    connection: dict[str, Any] = field(default_factory=dict)
 
     @property
     def key_prefix(self) -> str:
@@ -181,11 +137,15 @@ def read_options(options: Mapping[str, Any], source: str) -> tuple[dict[str, Any
         for name, idle in IDLE_OPTIONS.items()
         if name in options and options[name] not in idle.harmless
     ]
-    renamed = dict(options)
-    visibility = renamed.pop("visibility_timeout", None)
-    also = [*IDLE_OPTIONS, *KOMBU_OPTIONS, "visibility_timeout"]
-    values, faults = read_table(TransportSettings, renamed, spell=spell, also=also)
-    if visibility is not None and "lease_timeout" not in renamed:
+    connection, ours = split_options(options)
+    visibility = ours.pop("visibility_timeout", None)
+    also = [*IDLE_OPTIONS, *KOMBU_OPTIONS, *fields(ServerOptions), "visibility_timeout"]
+    values, faults = read_table(TransportSettings, ours, spell=spell, also=also)
+    # The connection reads its options again, together with the URL; here it is about telling all faults at once.
+    set_options = {name: value for name, value in connection.items() if value is not None}
+    faults += read_table(ServerOptions, set_options, spell=spell)[1]
+    values["connection"] = connection
+    if visibility is not None and "lease_timeout" not in ours:
         _map_visibility(visibility, values, faults, notices, spell("visibility_timeout"))
     return values, faults, notices
 

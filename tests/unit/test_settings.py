@@ -14,6 +14,7 @@ from kombu.transport import virtual
 
 from celery_zsched import ConfigurationError, settings
 from celery_zsched.options import fields
+from celery_zsched.server_options import ServerOptions
 from celery_zsched.settings import Settings, TransportSettings
 from celery_zsched.transport_settings import IDLE_OPTIONS
 
@@ -176,7 +177,7 @@ def test_no_fault_shows_a_password() -> None:
 def test_every_option_of_kombus_redis_transports_is_known() -> None:
     """Nothing that kombu's Redis transports accept is refused."""
     accepted = {*kombu_redis.SentinelChannel.from_transport_options, *virtual.Channel.from_transport_options}
-    known = {*fields(TransportSettings), *IDLE_OPTIONS, "visibility_timeout"}
+    known = {*fields(TransportSettings), *fields(ServerOptions), *IDLE_OPTIONS, "visibility_timeout"}
     assert accepted - known == set()
 
 
@@ -213,17 +214,19 @@ def test_a_mistyped_transport_option_is_refused() -> None:
         TransportSettings.from_options({"visibility_timout": 5, "priority_steps": "high", "delivery_limit": 0})
     assert caught.value.faults == (
         "broker_transport_options['visibility_timout'] is not a known setting (did you mean "
-        + "broker_transport_options['visibility_timeout']?)",
+        "broker_transport_options['visibility_timeout']?)",
         "broker_transport_options['priority_steps'] is 'high'; it must be a list of whole numbers, 0 or more",
         "broker_transport_options['delivery_limit'] is 0; it must be a whole number, 1 or more, or None (no limit)",
     )
 
 
-def test_what_is_left_alone_is_left_to_the_client() -> None:
-    """Only options that differ from their defaults are passed on to the connection."""
-    assert TransportSettings().connection_options() == {}
+def test_options_of_the_connection_are_passed_on_and_checked() -> None:
+    """What belongs to the connection goes there, and its faults are told with the others."""
     read, _ = TransportSettings.from_options({"socket_keepalive": "false", "lease_timeout": 3, "client_name": "me"})
-    assert read.connection_options() == {"socket_keepalive": False, "client_name": "me"}
+    assert read.connection == {"socket_keepalive": "false", "client_name": "me"}
+    with pytest.raises(ConfigurationError) as caught:
+        TransportSettings.from_options({"socket_timeout": -1, "lease_timeout": 0})
+    assert len(caught.value.faults) == 2
 
 
 def test_the_page_of_settings_is_current() -> None:
