@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from celery_zsched.errors import ServerUnavailableError
 
 if TYPE_CHECKING:
-    from celery_zsched.connection import Server
+    from celery_zsched.connection import Dedicated, Server
 
 #: How long after its time-out a blocking pop may stay unanswered before the link counts as dead, in seconds.
 GRACE_S = 5.0
@@ -32,7 +32,7 @@ class Bell:
         self.block_s = block_s
         self._keys = [*keys, own]
         self._own = own.encode()
-        self._connection: Any = None
+        self._connection: Dedicated | None = None
         self._due_back: float | None = None
 
     @property
@@ -42,7 +42,8 @@ class Bell:
 
     def fileno(self) -> int:
         """Return the descriptor that becomes readable when the pop ends; the pop must be armed."""
-        return int(self._connection._sock.fileno())
+        assert self._connection is not None
+        return self._connection.fileno()
 
     def arm(self) -> None:
         """Send the blocking pop, unless one is outstanding."""
@@ -61,7 +62,7 @@ class Bell:
         begins with a new one.
         """
         self.arm()
-        assert self._due_back is not None
+        assert self._due_back is not None and self._connection is not None
         with self._guarded():
             patience = min(timeout_s, self._due_back - time.monotonic())
             if not self._connection.can_read(max(0.0, patience)):
@@ -79,11 +80,10 @@ class Bell:
         """Drop the link; an outstanding pop ends with it."""
         connection, self._connection, self._due_back = self._connection, None, None
         if connection is not None:
-            with contextlib.suppress(Exception):  # a link that is broken already cannot be closed better
-                connection.disconnect()
+            connection.close()
 
     @contextlib.contextmanager
-    def _guarded(self) -> Any:
+    def _guarded(self) -> Iterator[None]:
         try:
             with self.server.translated("waiting for a ring"):
                 yield
