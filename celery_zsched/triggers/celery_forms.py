@@ -1,0 +1,86 @@
+"""What users write as a schedule, in Celery's forms and ours, as a trigger."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from celery import schedules
+
+from ..errors import ScheduleError
+from .at import At
+from .base import Trigger
+from .crontab import Crontab
+from .crontext import CronText
+from .custom import Custom
+from .interval import Interval
+from .solar import Solar
+from .wallclock import check_zone, zone_name
+
+#: Crontab classes of others that carry a zone of their own, as ``module prefix, class name``.
+_ZONED_CRONTABS = ("django_celery_beat.", "TzAwareCrontab")
+
+
+def from_celery(
+    schedule: Any, *, relative: bool = False, zone: str | None = None, app_zone: str | None = None
+) -> Trigger:
+    """Make a trigger of anything that can stand for a schedule.
+
+    Taken are: seconds or a timedelta, Celery's ``schedule``, ``crontab`` and ``solar``, cron text (``"30 9 * * 1-5"``),
+    an aware or naive datetime (once), a registered or ``BaseSchedule`` object, and a trigger as it is.
+
+    ``zone`` is the entry's own zone, used where the schedule has none. A Celery schedule has one if it was given a
+    ``tz``, a ``nowfun`` that answers in a zone (the usual way to put a crontab into another zone), or an ``app`` whose
+    zone is not ``app_zone``. Whatever has none after that follows the app's zone.
+    """
+    trigger = _convert(schedule, relative, app_zone)
+    return trigger if zone is None else trigger.in_zone(check_zone(zone) or zone)
+
+
+def _convert(schedule: Any, relative: bool, app_zone: str | None) -> Trigger:
+    if isinstance(schedule, Trigger):
+        return schedule
+    if isinstance(schedule, (int, float, timedelta)):
+        return Interval.of(schedule, relative=relative)
+    if isinstance(schedule, str):
+        return CronText(schedule)
+    if isinstance(schedule, datetime):
+        return At(schedule, zone_name(schedule.tzinfo)) if schedule.tzinfo is None else At(schedule)
+    kind = type(schedule)
+    if kind is schedules.schedule:
+        if schedule.run_every is None:
+            raise ScheduleError("celery.schedules.schedule() without run_every says nothing; give it an interval")
+        own = _own_zone(schedule, app_zone) if schedule.relative or relative else None
+        return Interval.of(schedule.run_every, relative=schedule.relative or relative, zone=own)
+    prefix, name = _ZONED_CRONTABS
+    if kind is schedules.crontab or (kind.__module__.startswith(prefix) and kind.__name__ == name):
+        return Crontab(
+            schedule._orig_minute,
+            schedule._orig_hour,
+            schedule._orig_day_of_week,
+            schedule._orig_day_of_month,
+            schedule._orig_month_of_year,
+            _own_zone(schedule, app_zone),
+        )
+    if kind is schedules.solar:
+        return Solar(schedule.event, schedule.lat, schedule.lon)
+    return Custom.of(schedule, _own_zone(schedule, app_zone))
+
+
+def _own_zone(schedule: Any, app_zone: str | None) -> str | None:
+    """Return the zone that a Celery schedule was given, ``None`` when it follows its app."""
+    if not isinstance(schedule, schedules.BaseSchedule):
+        return None
+    own = None
+    if schedule.nowfun is not None:
+        try:
+            own = zone_name(schedule.nowfun().tzinfo)
+        except ScheduleError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - the user's function
+            raise ScheduleError(f"the nowfun of {schedule!r} failed: {type(exc).__name__}: {exc}") from exc
+    elif "tz" in vars(schedule):
+        own = zone_name(schedule.tz)
+    elif schedule._app is not None and app_zone is not None:
+        own = zone_name(schedule._app.timezone)
+    return None if own == app_zone else own

@@ -1,0 +1,46 @@
+"""Triggers as JSON documents: ``{"kind": "crontab", "minute": "0", "hour": "9", "zone": "Asia/Tokyo"}``.
+
+A field that is absent has its default. A kind that is not known here (written by a newer release, or by a program that
+has registered a class of its own) is refused by name, so that the one entry can be set aside and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ScheduleError
+from .at import At
+from .base import Trigger
+from .crontab import Crontab
+from .crontext import CronText
+from .custom import Custom
+from .interval import Interval
+from .solar import Solar
+
+_KINDS: dict[str, type[Trigger]] = {
+    cls.kind: cls for cls in (Interval, Crontab, CronText, At, Solar, Custom)
+}
+
+
+def to_json(trigger: Trigger) -> dict[str, Any]:
+    """Return the trigger as a JSON object; :func:`from_json` makes an equal one of it."""
+    return {"kind": trigger.kind, **trigger.to_fields()}
+
+
+def from_json(document: object) -> Trigger:
+    """Make a trigger from a JSON object; :class:`ScheduleError` says what is wrong with one that cannot be used."""
+    if not isinstance(document, Mapping):
+        raise ScheduleError(f"a schedule is stored as a JSON object with a 'kind', not as {document!r}")
+    fields = dict(document)
+    kind = fields.pop("kind", None)
+    cls = _KINDS.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        near = difflib.get_close_matches(str(kind), _KINDS, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ScheduleError(
+            f"there is no schedule kind {kind!r}{hint}; this release knows {', '.join(_KINDS)}. "
+            "If a newer release wrote it, upgrade this process"
+        )
+    return cls.from_fields(fields)
