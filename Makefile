@@ -46,7 +46,7 @@ $(VENV)/installed-%: setup.cfg pyproject.toml | $(BIN)/python
 demo: $(VENV)/installed-embedded
 	@$(BIN)/python -m examples.quickstart --seconds $(SECONDS)
 
-lint: $(VENV)/installed-test
+lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
