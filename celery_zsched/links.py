@@ -89,18 +89,18 @@ class Link(redis.Connection):
         self._keepalive = keepalive
         self._path: str | None = None
         self._demoted = False
-        super().__init__(**kwargs)
+        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
 
     def connect(self, *args: Any, **kwargs: Any) -> None:
         """Connect; a connection whose server was demoted meanwhile is made anew, to wherever the primary is now."""
         if self._demoted:
             self.disconnect()
-        super().connect(*args, **kwargs)
+        super().connect(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def disconnect(self, *args: Any, **kwargs: Any) -> None:
         """Close the connection."""
         self._demoted = False
-        super().disconnect(*args, **kwargs)
+        super().disconnect(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def read_response(self, *args: Any, **kwargs: Any) -> Any:
         """Return the next answer. An error that tells of a demoted server is raised, and remembered."""
