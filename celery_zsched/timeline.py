@@ -82,9 +82,15 @@ class Timeline:
         """Place items, up to :data:`MAX_BATCH` in one step, and return what became of each, in order.
 
         Past ``not_after_us`` on the server's clock nothing is put: a caller that gave up by then can be sure of it.
+        Raises ValueError, with nothing put, for a level that this timeline does not have.
         """
         placed: list[Placed] = []
-        for chunk in _chunks(list(items)):
+        every = list(items)
+        levels = len(self.keys.timelines)
+        for item in every:
+            if not 0 <= item.level < levels:
+                raise ValueError(f"{item.id!r} has level {item.level}; the timeline {self.name!r} has 0 to {levels - 1}")
+        for chunk in _chunks(every):
             args: list[scripts.Argument] = [not_after_us or 0]
             for item in chunk:
                 args += put_arguments(item)
@@ -111,7 +117,11 @@ class Timeline:
         args = claim_arguments(
             limit, lease_us, self.holder, self.claimer, delivery_limit=delivery_limit, armed=armed, linger=linger
         )
-        return parse_batch(self.run("claim", args + _pairs(settle)))
+        done = list(settle)
+        stale = self.settle(done[MAX_BATCH:])
+        batch = parse_batch(self.run("claim", args + _pairs(done[:MAX_BATCH])))
+        batch.stale.extend(stale)
+        return batch
 
     # -- Holding
 
@@ -198,14 +208,14 @@ class Timeline:
     def counts(self) -> Counts:
         """Return how many ids stand where."""
         now, ready, delayed, leased, parked, dead, oldest = self.run("counts", [])
-        return Counts(int(now), ready, delayed, leased, parked, dead, int(oldest) if oldest else None)
+        return Counts(int(now), ready, delayed, leased, parked, dead, int(float(oldest)) if oldest else None)
 
     def upcoming(self, limit: int = 100, after: Upcoming | None = None) -> list[Upcoming]:
         """Return one page of what waits, soonest first; ``after`` is the last item of the page before."""
         cursor: list[scripts.Argument] = [after.due_us, after.id] if after else ["-inf", ""]
         answer = self.run("upcoming", [min(limit, MAX_BATCH), *cursor])
         return [
-            Upcoming(id_.decode(), int(due), int(level), body)
+            Upcoming(id_.decode(), int(float(due)), int(level), body)
             for id_, due, level, body in zip(*[iter(answer)] * 4, strict=True)
         ]
 
@@ -255,7 +265,7 @@ def claim_arguments(
     linger: bool = False,
 ) -> list[scripts.Argument]:
     """Return the ARGV of ``lua/claim.lua`` up to the pairs it settles first."""
-    return [min(limit, MAX_BATCH), lease_us, holder, claimer, delivery_limit, int(armed), int(linger), BACKUP_US]
+    return [min(limit, MAX_BATCH), lease_us, holder, claimer, delivery_limit, int(armed), int(linger), BACKUP_US, KEEP_DEAD]
 
 
 def parse_batch(answer: Sequence[Any]) -> Batch:
@@ -301,7 +311,7 @@ def _located(
     if record:
         token, count_, level_, due_, holder = record.decode().split(" ", 4)
         count, held_level = int(count_), int(level_)
-        due = int(due_)
+        due = int(float(due_))
     claimed = int(token) if where is Place.LEASED and token else None
     at_level = level if where is Place.WAITING else held_level
     return Located(id_, where, at_level, moment_us, count, holder, claimed, due, reason.decode(), note, body)

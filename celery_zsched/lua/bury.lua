@@ -9,8 +9,8 @@ local leases, claims, bodies, parked, dead, reasons, notes =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local timelines = {unpack(KEYS, 8)}
 local keep = tonumber(ARGV[1])
-local WIDTH, DROP_AT_MOST = 4, 500
--- @include clock record place
+local WIDTH = 4
+-- @include clock record place dead
 
 local left = {}
 for at = 2, #ARGV, WIDTH do
@@ -27,18 +27,9 @@ for at = 2, #ARGV, WIDTH do
     if note ~= '' then
       call('HSET', notes, id, note)
     end
-    if record or (level or 0) > 0 then
-      call('HSET', claims, id, write_record(voided(old), count, level or held_level, due or score, holder))
-    end
+    call('HSET', claims, id, write_record(voided(old), count, level or held_level, due or score, holder))
   end
 end
 
-local excess = math.min(call('ZCARD', dead) - keep, DROP_AT_MOST)
-if excess > 0 then
-  local oldest = call('ZRANGE', dead, 0, excess - 1)
-  call('ZREM', dead, unpack(oldest))
-  for _, key in ipairs({claims, bodies, reasons, notes}) do
-    call('HDEL', key, unpack(oldest))
-  end
-end
+bound_dead(keep)
 return left

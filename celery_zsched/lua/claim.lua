@@ -1,20 +1,21 @@
 -- claim: take what is free under a lease: ended leases first, then what is due, by level and oldest first.
--- KEYS: leases claims bodies dead reasons bell watch own timelines...
+-- KEYS: leases claims bodies dead reasons notes bell watch own timelines...
 -- ARGV: limit, lease (microseconds; 0: remove at once, for a consumer that never acks), holder, claimer,
 --       delivery_limit (0 for none), armed ('1': the caller has a blocking pop outstanding), linger ('1': the caller
---       claims again at once), backup (microseconds), then pairs id, token to settle first
+--       claims again at once), backup (microseconds), keep (how many dead to keep), then pairs id, token to settle first
 -- RETURNS: now, wake (when to claim again without a ring; '0': only on a ring or after the longest block),
 --          {word, id, ...} of what went wrong (lost: no body is left; buried: delivery limit reached; stale: a settle
 --          by somebody who no longer holds the id), then five per item: id, body, token, count, due
 -- RULES: 1, 2, 3, 4 (settling), 5, 6 (of idle claimers one wakes for the next due moment and one a little later)
 -- @flags allow-oom
-local leases, claims, bodies, dead, reasons, bell, watch, own =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local timelines = {unpack(KEYS, 9)}
+local leases, claims, bodies, dead, reasons, notes, bell, watch, own =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local timelines = {unpack(KEYS, 10)}
 local limit, lease, holder, claimer = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local delivery_limit, armed, linger, backup = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7] == '1', tonumber(ARGV[8])
-local FIRST_SETTLE = 9
--- @include clock record ring settle
+local keep = tonumber(ARGV[9])
+local FIRST_SETTLE = 10
+-- @include clock record ring settle dead
 
 local troubles = {}
 local ids, tokens, counts, dues, records = {}, {}, {}, {}, {}
@@ -33,6 +34,9 @@ local function take(id, record, level, due)
   records[#records + 1] = write_record(token, count + 1, level, due, holder)
 end
 
+-- First of all, since Redis 6.2 lets a script go on at maxmemory if its first write takes no memory.
+call('ZREM', watch, claimer)
+
 for _, id in ipairs(settle(FIRST_SETTLE)) do
   trouble('stale', id)
 end
@@ -41,16 +45,22 @@ end
 local ended = limit > 0 and call('ZRANGEBYSCORE', leases, '-inf', stamp(now), 'LIMIT', 0, limit) or {}
 if #ended > 0 then
   local held = call('HMGET', claims, unpack(ended))
+  local buried = false
   for position, id in ipairs(ended) do
-    local _, count, level, due = read_record(held[position])
+    local old, count, level, due, last = read_record(held[position])
     if delivery_limit > 0 and count >= delivery_limit then
       call('ZREM', leases, id)
       call('ZADD', dead, stamp(now), id)
       call('HSET', reasons, id, 'delivered ' .. count .. ' times without an end')
+      call('HSET', claims, id, write_record(voided(old), count, level, due, last))
       trouble('buried', id)
+      buried = true
     else
       take(id, held[position], level, due or stamp(now))
     end
+  end
+  if buried then
+    bound_dead(keep)
   end
 end
 
@@ -76,6 +86,7 @@ for level = 1, #timelines do
 end
 
 local answer = {stamp(now), '0', troubles}
+local FIXED = #answer
 if #ids > 0 then
   local contents = call('HMGET', bodies, unpack(ids))
   local leased, gone = {}, {}
@@ -104,6 +115,10 @@ if #ids > 0 then
     call('ZREM', leases, unpack(gone))
     call('HDEL', claims, unpack(gone))
     call('HDEL', bodies, unpack(gone))
+    call('HDEL', notes, unpack(gone))
+  end
+  if #answer == FIXED then
+    answer[2] = stamp(now) -- all of them were lost: there may be more to take
   end
   if armed then
     call('ZADD', own, 0, 'own') -- ends the caller's own blocking pop, so that it takes no ring while it works
@@ -128,7 +143,6 @@ local function next_moment()
   return soonest
 end
 
-call('ZREM', watch, claimer)
 if #ids >= limit then
   -- Something may be left that this caller has no room for.
   if limit > 0 then

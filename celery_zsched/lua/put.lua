@@ -16,7 +16,7 @@ local leases, claims, bodies, parked, dead, reasons, marks, bell, watch =
 local timelines = {unpack(KEYS, 10)}
 local not_after = tonumber(ARGV[1])
 local FIRST, WIDTH = 2, 8
--- @include clock record ring place
+-- @include clock record ring place levels
 
 local function moment(spec, position)
   if spec == '' then
@@ -36,8 +36,8 @@ local function above(field, mark)
   if not held then
     return true
   end
-  local held_epoch, held_nominal = string.match(held, '^(%d+) (%d+)$')
-  local epoch, nominal = string.match(mark, '^(%d+) (%d+)$')
+  local held_epoch, held_nominal = string.match(held, '^(-?%d+) (-?%d+)$')
+  local epoch, nominal = string.match(mark, '^(-?%d+) (-?%d+)$')
   held_epoch, epoch = tonumber(held_epoch), tonumber(epoch)
   if held_epoch ~= epoch then
     return epoch > held_epoch
@@ -46,7 +46,7 @@ local function above(field, mark)
 end
 
 local function enqueue(id, body, due, level)
-  call('ZADD', timelines[level + 1], due, id)
+  call('ZADD', waits_at(level), due, id)
   call('HSET', bodies, id, body)
   ring_for(tonumber(due), bell, watch)
 end
@@ -62,8 +62,18 @@ local function replace(id, body, due, level, place, old_level)
     return
   end
   lift(id, place, old_level)
-  call('ZADD', timelines[level + 1], due, id)
+  call('ZADD', waits_at(level), due, id)
   ring_for(tonumber(due), bell, watch)
+end
+
+-- An id that is free: in a transaction the clock stands still, so the moment alone may be taken.
+local function another(id, at)
+  local found = id .. '~' .. stamp(at)
+  while call('HEXISTS', bodies, found) == 1 do
+    at = at + 1
+    found = id .. '~' .. stamp(at)
+  end
+  return found
 end
 
 local function put(at, position)
@@ -81,7 +91,7 @@ local function put(at, position)
   if old and mode == 'new' then
     return 'exists', id
   elseif old and mode == 'alias' then
-    id = id .. '~' .. stamp(now + position)
+    id = another(id, now + position)
     enqueue(id, body, due, level)
   elseif old then
     local place, old_level = find_place(id)

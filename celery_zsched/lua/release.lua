@@ -8,7 +8,7 @@
 local leases, claims, bell, watch = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local timelines = {unpack(KEYS, 5)}
 local WIDTH = 3
--- @include clock record ring
+-- @include clock record ring levels
 
 local stale = {}
 for at = 1, #ARGV, WIDTH do
@@ -25,7 +25,7 @@ for at = 1, #ARGV, WIDTH do
       moment = stamp(now + tonumber(string.sub(how, 2)))
     end
     call('ZREM', leases, id)
-    call('ZADD', timelines[level + 1], moment, id)
+    call('ZADD', waits_at(level), moment, id)
     if count == 0 then
       call('HDEL', claims, id)
     else

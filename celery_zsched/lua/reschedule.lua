@@ -9,7 +9,7 @@ local leases, claims, notes, bell, watch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], K
 local timelines = {unpack(KEYS, 6)}
 local linger = ARGV[1] == '1'
 local WIDTH = 4
--- @include clock record ring
+-- @include clock record ring levels
 
 local stale = {}
 for at = 2, #ARGV, WIDTH do
@@ -21,7 +21,7 @@ for at = 2, #ARGV, WIDTH do
     local _, _, level = read_record(record)
     call('ZREM', leases, id)
     call('HDEL', claims, id)
-    call('ZADD', timelines[level + 1], due, id)
+    call('ZADD', waits_at(level), due, id)
     if note ~= '' then
       call('HSET', notes, id, note)
     end

@@ -9,7 +9,7 @@ local leases, claims, bodies, parked, dead, reasons, bell, watch =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local timelines = {unpack(KEYS, 9)}
 local from = ARGV[1]
--- @include clock record ring place
+-- @include clock record ring place levels
 
 local answer = {}
 for at = 2, #ARGV, 2 do
@@ -28,7 +28,7 @@ for at = 2, #ARGV, 2 do
     elseif due ~= '' then
       call('HSET', claims, id, write_record(token, count, level, due, holder))
     end
-    call('ZADD', timelines[level + 1], moment, id)
+    call('ZADD', waits_at(level), moment, id)
     ring_for(tonumber(moment), bell, watch)
   end
 end

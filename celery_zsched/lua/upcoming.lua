@@ -1,4 +1,4 @@
--- upcoming: one page of what waits, soonest first; changes nothing.
+-- upcoming: one page of what waits, soonest first, by id within one moment; changes nothing.
 -- KEYS: bodies timelines...
 -- ARGV: limit, after_due, after_id (the last item of the page before; '-inf' and '' for the first page)
 -- RETURNS: four per item: id, due, level, body
@@ -6,7 +6,7 @@
 local bodies = KEYS[1]
 local timelines = {unpack(KEYS, 2)}
 local limit, after_due, after_id = tonumber(ARGV[1]), ARGV[2], ARGV[3]
-local STEP, STEPS_AT_MOST = 200, 50
+local call = redis.call
 
 -- Byte order, as in a sorted set; Lua's own comparison follows the server's locale.
 local function before(a, b)
@@ -19,40 +19,50 @@ local function before(a, b)
   return #a < #b
 end
 
--- Items of one moment are ordered by id, as the sorted set has them; those up to after_id were on an earlier page.
-local function page(key, level, rows)
-  local offset, kept = 0, 0
-  for _ = 1, STEPS_AT_MOST do
-    local found = redis.call('ZRANGEBYSCORE', key, after_due, '+inf', 'WITHSCORES', 'LIMIT', offset, STEP)
-    for at = 1, #found, 2 do
-      local id, due = found[at], found[at + 1]
-      if kept < limit and not (due == after_due and not before(after_id, id)) then
-        rows[#rows + 1] = {id, due, level}
-        kept = kept + 1
-      end
+-- The rank of the first item after the page before: within one moment the ids ascend, so halving finds it, also if
+-- the item itself is gone and however many there are.
+local function first_rank(key)
+  local low = call('ZCOUNT', key, '-inf', '(' .. after_due)
+  local high = low + call('ZCOUNT', key, after_due, after_due)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if before(after_id, call('ZRANGE', key, middle, middle)[1]) then
+      high = middle
+    else
+      low = middle + 1
     end
-    if kept >= limit or #found < STEP * 2 then
-      break
-    end
-    offset = offset + STEP
   end
+  return low
 end
 
-local rows = {}
+local pages, heads = {}, {}
 for position, key in ipairs(timelines) do
-  page(key, position - 1, rows)
+  local first = after_due == '-inf' and 0 or first_rank(key)
+  pages[position] = limit > 0 and call('ZRANGE', key, first, first + limit - 1, 'WITHSCORES') or {}
+  heads[position] = 1
 end
-table.sort(rows, function(a, b)
-  local left, right = tonumber(a[2]), tonumber(b[2])
-  if left ~= right then
-    return left < right
+
+-- The level whose next item comes first.
+local function soonest()
+  local best, best_id, best_due
+  for position, page in ipairs(pages) do
+    local id, due = page[heads[position]], tonumber(page[heads[position] + 1])
+    if id and (not best or due < best_due or (due == best_due and before(id, best_id))) then
+      best, best_id, best_due = position, id, due
+    end
   end
-  return before(a[1], b[1])
-end)
+  return best
+end
+
 local answer = {}
-for position = 1, math.min(limit, #rows) do
-  local id, due, level = unpack(rows[position])
-  local at = #answer
-  answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, due, level, redis.call('HGET', bodies, id) or ''
+for _ = 1, limit do
+  local position = soonest()
+  if not position then
+    break
+  end
+  local page, head, at = pages[position], heads[position], #answer
+  heads[position] = head + 2
+  answer[at + 1], answer[at + 2], answer[at + 3] = page[head], page[head + 1], position - 1
+  answer[at + 4] = call('HGET', bodies, page[head]) or ''
 end
 return answer

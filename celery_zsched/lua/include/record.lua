@@ -8,7 +8,7 @@ local function read_record(text)
   if not text then
     return nil, 0, 0, nil, ''
   end
-  local token, count, level, due, holder = string.match(text, '^(%S+) (%d+) (%d+) (%d+) (.*)$')
+  local token, count, level, due, holder = string.match(text, '^(%S+) (%d+) (%d+) (%S+) (.*)$')
   return token, tonumber(count), tonumber(level), due, holder
 end
 
@@ -33,6 +33,7 @@ local function next_token(old, at)
   return stamp(at)
 end
 
+-- Whether a record's holder is who shows this token; a voided token is nobody's.
 local function holds(text, token)
-  return text and string.sub(text, 1, #token + 1) == token .. ' '
+  return text and string.byte(token) ~= 45 and string.sub(text, 1, #token + 1) == token .. ' '
 end

@@ -21,6 +21,7 @@ local function settle(first)
     call('ZREM', leases, unpack(done))
     call('HDEL', claims, unpack(done))
     call('HDEL', bodies, unpack(done))
+    call('HDEL', notes, unpack(done))
   end
   return stale
 end
