@@ -1,15 +1,15 @@
 """Triggers: when an entry is due. Values without I/O; :func:`next_after` is the one function that all writers use."""
 
-from .at import At
-from .base import DEFAULT_ZONE, Trigger, next_after, occurrences, preview
-from .celery_forms import from_celery
-from .codec import from_json, to_json
-from .crontab import Crontab
-from .crontext import CronText
-from .custom import Custom, register_trigger
-from .interval import Interval
-from .solar import Solar
-from .wallclock import LAST_US, check_zone, zone_name, zone_table
+from celery_zsched.triggers.at import At
+from celery_zsched.triggers.base import DEFAULT_ZONE, Trigger, next_after, occurrences, preview
+from celery_zsched.triggers.celery_forms import from_celery
+from celery_zsched.triggers.codec import from_json, to_json
+from celery_zsched.triggers.crontab import Crontab
+from celery_zsched.triggers.crontext import CronText
+from celery_zsched.triggers.custom import Custom, register_trigger
+from celery_zsched.triggers.interval import Interval
+from celery_zsched.triggers.solar import Solar
+from celery_zsched.triggers.wallclock import LAST_US, check_zone, zone_name, zone_table
 
 __all__ = [
     "DEFAULT_ZONE",

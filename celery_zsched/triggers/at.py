@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
-from ..errors import ScheduleError
-from ..types import SECOND_US, from_us, to_us
-from .base import Trigger, take
-from .wallclock import wall_seconds, zone_table
+from celery_zsched.errors import ScheduleError
+from celery_zsched.triggers.base import Trigger, take
+from celery_zsched.triggers.wallclock import wall_seconds, zone_table
+from celery_zsched.types import SECOND_US, from_us, to_us
 
 
 @dataclass(frozen=True, slots=True)

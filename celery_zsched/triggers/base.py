@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, ClassVar, TypeAlias
 
-from ..errors import ScheduleError
-from ..types import from_us
-from .wallclock import LAST_US
+from celery_zsched.errors import ScheduleError
+from celery_zsched.triggers.wallclock import LAST_US
+from celery_zsched.types import from_us
 
 #: The zone of a trigger that names none, where the app names none either.
 DEFAULT_ZONE = "UTC"
@@ -95,20 +95,21 @@ def preview(
 
 
 #: The type, or the types, that a stored field may have.
-FieldType: TypeAlias = "type | tuple[type, ...]"
+FieldType: TypeAlias = type | tuple[type, ...]
 
 
 def take(
     fields: Mapping[str, Any], kind: str, required: Mapping[str, FieldType], optional: Mapping[str, FieldType]
 ) -> None:
     """Check the fields of a stored trigger: none missing, none unknown, each of its type."""
-    known = {**required, **optional}
+    known: dict[str, FieldType] = {**required, **optional}
     faults = [f"it lacks {name!r}" for name in required if name not in fields]
     for name, value in fields.items():
         if name not in known:
             faults.append(f"it has the unknown field {name!r} (known: {', '.join(known)})")
-        elif not isinstance(value, known[name]) or isinstance(value, bool) and known[name] is not bool:
-            wanted = known[name] if isinstance(known[name], tuple) else (known[name],)
-            faults.append(f"its {name!r} is {value!r}, not {' or '.join(each.__name__ for each in wanted)}")
+        elif not isinstance(value, known[name]) or (isinstance(value, bool) and known[name] is not bool):
+            each = known[name]
+            wanted = each if isinstance(each, tuple) else (each,)
+            faults.append(f"its {name!r} is {value!r}, not {' or '.join(one.__name__ for one in wanted)}")
     if faults:
         raise ScheduleError(f"a schedule of kind {kind!r} cannot be read: {'; '.join(faults)}")

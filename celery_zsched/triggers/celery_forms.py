@@ -7,15 +7,15 @@ from typing import Any
 
 from celery import schedules
 
-from ..errors import ScheduleError
-from .at import At
-from .base import Trigger
-from .crontab import Crontab
-from .crontext import CronText
-from .custom import Custom
-from .interval import Interval
-from .solar import Solar
-from .wallclock import check_zone, zone_name
+from celery_zsched.errors import ScheduleError
+from celery_zsched.triggers.at import At
+from celery_zsched.triggers.base import Trigger
+from celery_zsched.triggers.crontab import Crontab
+from celery_zsched.triggers.crontext import CronText
+from celery_zsched.triggers.custom import Custom
+from celery_zsched.triggers.interval import Interval
+from celery_zsched.triggers.solar import Solar
+from celery_zsched.triggers.wallclock import check_zone, zone_name
 
 #: Crontab classes of others that carry a zone of their own, as ``module prefix, class name``.
 _ZONED_CRONTABS = ("django_celery_beat.", "TzAwareCrontab")
@@ -77,7 +77,7 @@ def _own_zone(schedule: Any, app_zone: str | None) -> str | None:
             own = zone_name(schedule.nowfun().tzinfo)
         except ScheduleError:
             raise
-        except Exception as exc:  # noqa: BLE001 - the user's function
+        except Exception as exc:
             raise ScheduleError(f"the nowfun of {schedule!r} failed: {type(exc).__name__}: {exc}") from exc
     elif "tz" in vars(schedule):
         own = zone_name(schedule.tz)

@@ -10,18 +10,16 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ScheduleError
-from .at import At
-from .base import Trigger
-from .crontab import Crontab
-from .crontext import CronText
-from .custom import Custom
-from .interval import Interval
-from .solar import Solar
+from celery_zsched.errors import ScheduleError
+from celery_zsched.triggers.at import At
+from celery_zsched.triggers.base import Trigger
+from celery_zsched.triggers.crontab import Crontab
+from celery_zsched.triggers.crontext import CronText
+from celery_zsched.triggers.custom import Custom
+from celery_zsched.triggers.interval import Interval
+from celery_zsched.triggers.solar import Solar
 
-_KINDS: dict[str, type[Trigger]] = {
-    cls.kind: cls for cls in (Interval, Crontab, CronText, At, Solar, Custom)
-}
+_KINDS: dict[str, type[Trigger]] = {cls.kind: cls for cls in (Interval, Crontab, CronText, At, Solar, Custom)}
 
 
 def to_json(trigger: Trigger) -> dict[str, Any]:

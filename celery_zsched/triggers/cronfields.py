@@ -1,7 +1,7 @@
 """Sets of calendar fields, and the search for the next wall time that is in all of them.
 
-Both cron dialects end here: Celery's (day of month *and* day of week) and crontab(5)'s (*or*); they differ only in which
-days of a month they take. A month is known by its shape, the weekday of its first day and its length; there are 28
+Both cron dialects end here: Celery's (day of month *and* day of week) and crontab(5)'s (*or*); they differ only in
+which days of a month they take. A month is known by its shape, the weekday of its first day and its length; there are 28
 shapes, so that the days of any month are worked out once and looked up afterwards.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from datetime import date
 from typing import TypeAlias
 
-from .wallclock import DAY_S, LAST_S
+from celery_zsched.triggers.wallclock import DAY_S, LAST_S
 
 #: ``date.toordinal()`` of the day on which the epoch fell.
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 from celery.schedules import ParseException, crontab_parser
 
-from ..errors import ScheduleError
-from ..types import SECOND_US
-from .base import Trigger, take
-from .cronfields import CronFields
-from .wallclock import zone_table
+from celery_zsched.errors import ScheduleError
+from celery_zsched.triggers.base import Trigger, take
+from celery_zsched.triggers.cronfields import CronFields
+from celery_zsched.triggers.wallclock import zone_table
+from celery_zsched.types import SECOND_US
 
 #: Field, number of values, first value: in the order of Celery's own arguments.
 _FIELDS = {
@@ -31,7 +31,7 @@ _MONTHS = (
     "december",
 )  # fmt: skip
 
-#: What a schedule that names a field in the plural or in cron's words meant.
+#: Every value of a field.
 _ANY = "*"
 
 
@@ -59,7 +59,7 @@ def field_text(name: str, value: object) -> str:
         if numbers and all(isinstance(number, int) and not isinstance(number, bool) for number in numbers):
             return ",".join(map(str, sorted(set(numbers))))
     raise ScheduleError(
-        f"the crontab field {name}={value!r} is neither a number, nor a pattern such as '*/15', nor a collection of numbers"
+        f"the crontab field {name}={value!r} is neither a number, nor a pattern such as '*/15', nor a set of numbers"
     )
 
 
@@ -143,8 +143,8 @@ class Crontab(Trigger):
         notices = step_notices({name: getattr(self, name) for name in _FIELDS})
         if self.day_of_month != _ANY and self.day_of_week != _ANY:
             notices.append(
-                f"day_of_month={self.day_of_month!r} and day_of_week={self.day_of_week!r} must both match, as always in "
-                "Celery's crontab; crontab(5) would fire when either does (use cron text for that)"
+                f"day_of_month={self.day_of_month!r} and day_of_week={self.day_of_week!r} must both match, as always "
+                "in Celery's crontab; crontab(5) would fire when either does (use cron text for that)"
             )
         return notices
 
@@ -187,10 +187,9 @@ def step_notices(fields: Mapping[str, str]) -> list[str]:
                     f"{name}={text!r}: the step reaches beyond the field, so only {first} matches; "
                     f"for every {step} {units} use {instead.format(n=step)}"
                 )
-            elif count % step or name.startswith("day"):
-                if step > 1:
-                    notices.append(
-                        f"{name}={text!r} counts from {first} anew each time the field starts over, so the last gap is "
-                        f"uneven; for every {step} {units} use {instead.format(n=step)}"
-                    )
+            elif step > 1 and (count % step or name.startswith("day")):
+                notices.append(
+                    f"{name}={text!r} counts from {first} anew each time the field starts over, so the last gap is "
+                    f"uneven; for every {step} {units} use {instead.format(n=step)}"
+                )
     return notices

@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 
 from cronsim import CronSim, CronSimError
 
-from ..errors import ScheduleError
-from ..types import SECOND_US
-from .base import Trigger, take
-from .cronfields import CronFields
-from .crontab import step_notices
-from .wallclock import zone_table
+from celery_zsched.errors import ScheduleError
+from celery_zsched.triggers.base import Trigger, take
+from celery_zsched.triggers.cronfields import CronFields
+from celery_zsched.triggers.crontab import step_notices
+from celery_zsched.triggers.wallclock import zone_table
+from celery_zsched.types import SECOND_US
 
 #: The names that cron(8) knows.
 NICKNAMES = {

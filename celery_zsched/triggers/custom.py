@@ -24,13 +24,13 @@ import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from celery.schedules import BaseSchedule
 
-from ..errors import ScheduleError
-from ..types import SECOND_US, from_us, to_us
-from .base import Trigger, take
+from celery_zsched.errors import ScheduleError
+from celery_zsched.triggers.base import Trigger, take
+from celery_zsched.types import SECOND_US, from_us, to_us
 
 #: How often a schedule that only knows ``is_due`` is asked before it counts as never due.
 _MOST_QUESTIONS = 1_000
@@ -51,7 +51,7 @@ def register_trigger(name: str, cls: type) -> None:
     module); a name can be given to the same class again, not to another.
     """
     if not (callable(getattr(cls, "next_after", None)) or callable(getattr(cls, "is_due", None))):
-        raise ScheduleError(f"{cls!r} has neither next_after(instant) nor is_due(last_run_at), so it cannot be a schedule")
+        raise ScheduleError(f"{cls!r} has neither next_after(instant) nor is_due(last_run_at), so it is no schedule")
     known = _registered.setdefault(name, cls)
     if known is not cls:
         raise ScheduleError(f"the schedule name {name!r} is taken by {known!r}; register {cls!r} under another")
@@ -110,8 +110,8 @@ def _class_of(name: str) -> type:
             "import the module that calls register_trigger in this process too"
         )
     try:
-        cls = functools.reduce(getattr, path.split("."), importlib.import_module(module))
-    except Exception as exc:  # noqa: BLE001 - importing runs the user's code
+        cls: Any = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+    except Exception as exc:
         raise ScheduleError(
             f"the schedule class {name!r} cannot be imported in this process: {type(exc).__name__}: {exc}"
         ) from exc
@@ -119,12 +119,13 @@ def _class_of(name: str) -> type:
         raise ScheduleError(
             f"{name!r} is no celery.schedules.BaseSchedule; a class of another kind must be registered by name"
         )
-    return cls
+    return cast("type", cls)
 
 
 @functools.lru_cache(maxsize=1024)
 def _load(name: str, state: str) -> Any:
-    cls, made = _class_of(name), json.loads(state)
+    cls: Any = _class_of(name)
+    made = json.loads(state)
     try:
         if "args" in made:
             return cls(*_unpack(made["args"]))
@@ -132,7 +133,7 @@ def _load(name: str, state: str) -> Any:
         if isinstance(schedule, BaseSchedule):
             BaseSchedule.__init__(schedule)
         schedule.__dict__.update(_unpack(made["attributes"]))
-    except Exception as exc:  # noqa: BLE001 - the user's constructor
+    except Exception as exc:
         raise ScheduleError(f"the schedule {name!r} cannot be made from {state}: {type(exc).__name__}: {exc}") from exc
     return schedule
 
@@ -158,8 +159,8 @@ class Custom(Trigger):
         if name is None:
             if not isinstance(schedule, BaseSchedule):
                 raise ScheduleError(
-                    f"{schedule!r} is no schedule: give seconds, a timedelta, a Celery schedule, cron text, a datetime, "
-                    "an RRULE, or an object whose class register_trigger knows"
+                    f"{schedule!r} is no schedule: give seconds, a timedelta, a Celery schedule, cron text, a datetime, an "
+                    "RRULE, or an object whose class register_trigger knows"
                 )
             if "<" in kind.__qualname__ or kind.__module__ == "__main__":
                 raise ScheduleError(
@@ -170,12 +171,14 @@ class Custom(Trigger):
         reduced: Any = schedule.__reduce_ex__(2)
         state: Any = reduced[2] if len(reduced) > 2 else None
         if reduced[0] is kind and not state:
-            made = {"args": [_pack(value, name) for value in reduced[1]]}
+            made: dict[str, Any] = {"args": [_pack(value, name) for value in reduced[1]]}
         elif reduced[0] is copyreg.__newobj__ and reduced[1] == (kind,) and isinstance(state, (dict, type(None))):  # type: ignore[attr-defined]
             attributes = {key: value for key, value in (state or {}).items() if key not in _PROCESS_ATTRIBUTES}
             made = {"attributes": {key: _pack(value, name) for key, value in attributes.items()}}
         else:
-            raise ScheduleError(f"the schedule {schedule!r} cannot be stored: its __reduce__ must return (class, arguments)")
+            raise ScheduleError(
+                f"the schedule {schedule!r} cannot be stored: its __reduce__ must return (class, arguments)"
+            )
         return cls(name, json.dumps(made, sort_keys=True, separators=(",", ":")), zone)
 
     @property
@@ -195,7 +198,7 @@ class Custom(Trigger):
             return self._ask(schedule, instant_us, tz)
         except ScheduleError:
             raise
-        except Exception as exc:  # noqa: BLE001 - the user's code may raise anything
+        except Exception as exc:
             raise ScheduleError(f"{self} failed: {type(exc).__name__}: {exc}") from exc
 
     def _ask(self, schedule: Any, instant_us: int, tz: zoneinfo.ZoneInfo) -> int:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, ClassVar
 
-from ..errors import ScheduleError
-from ..types import SECOND_US, from_us, to_us
-from .base import Trigger, take
-from .wallclock import DAY_S
+from celery_zsched.errors import ScheduleError
+from celery_zsched.triggers.base import Trigger, take
+from celery_zsched.triggers.wallclock import DAY_S
+from celery_zsched.types import SECOND_US, from_us, to_us
 
 #: Event -> what ephem looks for, the horizon in degrees and minutes, whether the sun's centre counts (else its rim).
 EVENTS = {
@@ -38,7 +38,7 @@ _DAY_US = DAY_S * SECOND_US
 
 def _ephem() -> Any:
     try:
-        import ephem  # noqa: PLC0415 - an extra: only who uses solar schedules needs it
+        import ephem
     except ImportError:
         raise ScheduleError("solar schedules need the ephem library; pip install 'celery[solar]'") from None
     return ephem

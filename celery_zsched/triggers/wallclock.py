@@ -22,7 +22,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, timezone, tzinfo
 from typing import TypeAlias
 
-from ..errors import ScheduleError
+from celery_zsched.errors import ScheduleError
 
 #: Seconds of a day without a clock change.
 DAY_S = 86_400
@@ -159,7 +159,7 @@ class ZoneTable:
 
 @functools.lru_cache(maxsize=1024)
 def zone_table(key: str) -> ZoneTable:
-    """Return the table of a zone by its IANA name; an unknown name is a :class:`ScheduleError` with the nearest ones."""
+    """Return the table of a zone by its IANA name; :class:`ScheduleError` with the nearest names if there is none."""
     if key in ("localtime", "posixrules", "Factory"):
         raise ScheduleError(f"{key!r} means another zone on every machine; give an IANA name such as 'Europe/Paris'")
     try:

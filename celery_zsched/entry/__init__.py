@@ -1,0 +1,27 @@
+"""Entries: what is declared, what happened, what the operator wants, and their stored forms. Values without I/O."""
+
+from celery_zsched.entry.codec import decode, encode
+from celery_zsched.entry.declare import build, from_beat_schedule
+from celery_zsched.entry.occurrence import HEADER, Cause, occurrence_header, occurrence_id
+from celery_zsched.entry.payload import Payload
+from celery_zsched.entry.records import VERSION, LastRun, OperatorState
+from celery_zsched.entry.spec import MISFIRES, OVERLAPS, OWNERS, EntrySpec
+
+__all__ = [
+    "HEADER",
+    "MISFIRES",
+    "OVERLAPS",
+    "OWNERS",
+    "VERSION",
+    "Cause",
+    "EntrySpec",
+    "LastRun",
+    "OperatorState",
+    "Payload",
+    "build",
+    "decode",
+    "encode",
+    "from_beat_schedule",
+    "occurrence_header",
+    "occurrence_id",
+]

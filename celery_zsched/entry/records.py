@@ -1,0 +1,115 @@
+"""What happened to an entry, and what its operator wants: kept apart from the entry and from each other.
+
+Declaring an entry anew touches neither. Both are small JSON objects; a field that is absent has its default, and one
+that is not known is left alone by being refused, so that an older release does not drop what a newer one wrote.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from celery_zsched.errors import EntryError
+
+#: The version that documents are written in.
+VERSION = 1
+
+_R = TypeVar("_R", "LastRun", "OperatorState")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LastRun:
+    """What happened last, and which occurrence the entry stands for on the timeline."""
+
+    #: The occurrence that the entry's moment on the timeline belongs to.
+    next_nominal_us: int | None = None
+    #: The last occurrence that was sent, when, why, and the id of its task.
+    nominal_us: int | None = None
+    fired_us: int | None = None
+    cause: str | None = None
+    task_id: str | None = None
+    #: How many were sent in this life.
+    fired: int = 0
+    #: How many were due but not sent, since the last one that was, and in this life.
+    missed: int = 0
+    missed_total: int = 0
+    #: Why the last one that was not sent was not (``misfire``, ``overlap``, ``blackout``), and its nominal time.
+    held: str | None = None
+    held_us: int | None = None
+    #: The occurrence that waits until the last run ends (overlap ``buffer_one``).
+    buffered_us: int | None = None
+    #: How often in a row the entry could not be computed or sent, and the last reason.
+    failures: int = 0
+    error: str | None = None
+
+    def to_json(self) -> bytes:
+        """Return the stored form."""
+        return _write(self)
+
+    @classmethod
+    def from_json(cls, text: bytes | str | None) -> LastRun:
+        """Read the stored form; nothing stored means that nothing has happened yet."""
+        return _read(cls, text)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperatorState:
+    """What an operator has decided about an entry: paused, by whom, why, since when and until when."""
+
+    paused: bool = False
+    by: str | None = None
+    reason: str | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+
+    def to_json(self) -> bytes:
+        """Return the stored form."""
+        return _write(self)
+
+    @classmethod
+    def from_json(cls, text: bytes | str | None) -> OperatorState:
+        """Read the stored form; nothing stored means that nobody has decided anything."""
+        return _read(cls, text)
+
+
+def _write(record: LastRun | OperatorState) -> bytes:
+    fields = dataclasses.fields(record)
+    document: dict[str, Any] = {"v": VERSION}
+    document.update({f.name: value for f in fields if (value := getattr(record, f.name)) != f.default})
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _read(cls: type[_R], text: bytes | str | None) -> _R:
+    if not text:
+        return cls()
+    document = load_object(text, cls.__name__)
+    known = {f.name: f for f in dataclasses.fields(cls)}
+    faults = [f"unknown field {name!r}" for name in document if name not in known]
+    for name, value in document.items():
+        if name in known:
+            default = known[name].default
+            wanted: type = type(default) if default is not None else int if name.endswith("_us") else str
+            if (value is not None or default is not None) and type(value) is not wanted:
+                faults.append(f"{name!r} is {value!r:.100}, not {wanted.__name__}")
+    if faults:
+        raise EntryError(f"a stored {cls.__name__} cannot be read: {'; '.join(faults)}")
+    return cls(**document)
+
+
+def load_object(text: bytes | str, what: str) -> dict[str, Any]:
+    """Return a versioned JSON object without its version; :class:`EntryError` if it is none, or from the future."""
+    try:
+        document = json.loads(text)
+    except ValueError as exc:
+        raise EntryError(f"a stored {what} is no JSON: {exc}; it begins {text[:80]!r}") from None
+    if not isinstance(document, dict):
+        raise EntryError(f"a stored {what} is a JSON object, not {document!r:.100}")
+    version = document.pop("v", None)
+    if version != VERSION:
+        raise EntryError(
+            f"a stored {what} has the version {version!r}; this release reads version {VERSION}. "
+            + ("Upgrade this process" if isinstance(version, int) and version > VERSION else "Write it anew")
+        )
+    return document

@@ -1,0 +1,320 @@
+"""Decisions about one entry: (entry, what happened last, now, rules) -> what to send, and what comes next.
+
+Nothing here looks at a clock or a server; whoever acts on a plan passes in the server's time. A plan can be made again
+from the same values and is then the same, so a beat that dies between any two steps leaves nothing that another could
+decide differently.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from celery_zsched.entry import Cause, EntrySpec, LastRun
+from celery_zsched.errors import ScheduleError
+from celery_zsched.triggers import DEFAULT_ZONE, Interval, next_after
+from celery_zsched.types import SECOND_US, from_us
+
+#: An occurrence that is sent later than this, or later than half way to its next, has missed its time.
+ON_TIME_US = 60 * SECOND_US
+
+#: So many missed occurrences are walked through one by one; beyond, only the newest are looked for.
+LONGEST_WALK = 1_000
+
+#: Why an occurrence that was due is not sent.
+Reason = Literal["misfire", "overlap", "blackout", "buffered"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """What holds for entries that do not say otherwise (the app's settings)."""
+
+    misfire: str = "once"
+    grace_us: int | None = None
+    misfire_limit: int = 100
+    overlap: str = "allow"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """An occurrence to send."""
+
+    nominal_us: int
+    cause: Cause
+    #: How many occurrences before it were due and are not sent.
+    missed: int
+    #: When its message is of no more use.
+    expires_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to send now, in this order, and where the entry stands afterwards."""
+
+    sends: tuple[Send, ...]
+    #: The occurrence to come and the moment it is due (nominal and jitter); ``None`` when the entry is finished.
+    next_nominal_us: int | None
+    next_due_us: int | None
+    #: What to record once everything is sent; the sender fills in ``task_id`` and ``fired_us``.
+    last: LastRun
+    #: The newest occurrence that was due and is not sent, and why.
+    held: tuple[int, Reason] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether no occurrence is to come."""
+        return self.next_due_us is None
+
+
+def next_nominal(spec: EntrySpec, after_us: int, *, zone: str = DEFAULT_ZONE, fired: int = 0) -> int | None:
+    """Return the entry's first nominal time after ``after_us`` within its start, end and count, or ``None``.
+
+    ``zone`` is the app's; ``fired`` is how many occurrences have been sent.
+    """
+    if spec.count is not None and fired >= spec.count:
+        return None
+    if spec.start_us is not None:
+        after_us = max(after_us, spec.start_us - 1)
+    anchor_us = spec.anchor_us if spec.anchor_us is not None else spec.start_us
+    nominal_us = next_after(spec.trigger, after_us, anchor_us=anchor_us, zone=spec.zone or zone)
+    if nominal_us is None or (spec.end_us is not None and nominal_us > spec.end_us):
+        return None
+    return nominal_us
+
+
+def nominals(spec: EntrySpec, after_us: int, *, zone: str = DEFAULT_ZONE, fired: int = 0) -> Iterator[int]:
+    """Yield the entry's nominal times after ``after_us``, for as long as there are any."""
+    nominal_us = next_nominal(spec, after_us, zone=zone, fired=fired)
+    while nominal_us is not None:
+        yield nominal_us
+        fired += 1
+        nominal_us = next_nominal(spec, nominal_us, zone=zone, fired=fired)
+
+
+def due_of(spec: EntrySpec, nominal_us: int, *, zone: str = DEFAULT_ZONE) -> int:
+    """Return when an occurrence is due: its nominal time and its jitter, which ends before the next nominal time."""
+    if not spec.jitter_us:
+        return nominal_us
+    following_us = next_nominal(spec, nominal_us, zone=zone)
+    room_us = spec.jitter_us if following_us is None else min(spec.jitter_us, following_us - nominal_us)
+    digest = hashlib.blake2b(f"{spec.name}\0{nominal_us}".encode(), digest_size=8).digest()
+    return nominal_us + int.from_bytes(digest, "big") % room_us
+
+
+def first(spec: EntrySpec, now_us: int, *, zone: str = DEFAULT_ZONE, last: LastRun | None = None) -> Plan:
+    """Return the plan of an entry that is installed, changed or resumed: nothing to send, the next future occurrence."""
+    last = last or LastRun()
+    after_us = max(now_us, last.nominal_us) if last.nominal_us is not None else now_us
+    return _upcoming(spec, after_us, now_us, zone, last)
+
+
+def plan(
+    spec: EntrySpec,
+    last: LastRun,
+    due_us: int,
+    now_us: int,
+    *,
+    zone: str = DEFAULT_ZONE,
+    rules: Rules | None = None,
+    running: bool = False,
+    blackout: Callable[[int], bool] | None = None,
+) -> Plan:
+    """Decide about an entry whose moment ``due_us`` on the timeline has come.
+
+    ``running`` says that its last run goes on; ``blackout`` answers whether an instant lies in one of its windows.
+    The next due is later than ``due_us`` and later than ``now_us``; :class:`ScheduleError` when the trigger cannot
+    answer.
+    """
+    rules = rules or Rules()
+    nominal_us = pending(spec, last, due_us, zone=zone)
+    if due_of(spec, nominal_us, zone=zone) > now_us:
+        # Claimed too early, by a hand-written moment or a clock that was set back.
+        due_us = due_of(spec, nominal_us, zone=zone)
+        return Plan((), nominal_us, due_us, dataclasses.replace(last, next_nominal_us=nominal_us))
+    due, total = _due_until(spec, nominal_us, now_us, zone, spec.misfire_limit or rules.misfire_limit)
+    coming = _upcoming(spec, due[-1] if due else nominal_us, now_us, zone, last)
+    chosen, held, buffered_us = _choose(spec, due, now_us, zone, rules), cast("Reason", "misfire"), last.buffered_us
+    if blackout is not None and chosen:
+        open_us = [] if blackout(now_us) else [at_us for at_us in chosen if not blackout(at_us)]
+        chosen, held = open_us, "blackout" if len(open_us) < len(chosen) else held
+    overlap = spec.overlap or rules.overlap
+    if overlap == "skip" and (running or len(chosen) > 1):
+        chosen, held = [] if running else chosen[:1], "overlap"
+    elif overlap == "buffer_one":
+        # What was kept back goes first; of all that cannot go now, the newest is kept back.
+        queue = chosen if buffered_us is None or buffered_us in chosen else [buffered_us, *chosen]
+        chosen, queue = ([], queue) if running else (queue[:1], queue[1:])
+        buffered_us, held = (queue[-1], "buffered") if queue else (None, held)
+    if spec.count is not None:
+        chosen = chosen[: spec.count - last.fired]
+    result = _plan(spec, last, due, total, chosen, held, buffered_us, coming, now_us, zone)
+    if result.next_due_us is not None and result.next_due_us <= max(due_us, now_us):
+        raise ScheduleError(
+            f"the entry {spec.name!r} was due at {from_us(due_us).isoformat()} and would be due next at "
+            f"{from_us(result.next_due_us).isoformat()}, which is not later"
+        )
+    return result
+
+
+def release_buffered(spec: EntrySpec, last: LastRun, now_us: int, *, zone: str = DEFAULT_ZONE) -> Plan:
+    """Return the plan for the moment at which a run has ended: send what ``buffer_one`` kept back, if anything."""
+    coming = Plan((), last.next_nominal_us, None, last)
+    if last.next_nominal_us is not None:
+        coming = dataclasses.replace(coming, next_due_us=due_of(spec, last.next_nominal_us, zone=zone))
+    if last.buffered_us is None:
+        return coming
+    return _plan(spec, last, [], 0, [last.buffered_us], "buffered", None, coming, now_us, zone)
+
+
+def resume(spec: EntrySpec, last: LastRun, now_us: int, *, zone: str = DEFAULT_ZONE, catch_up: bool = False) -> Plan:
+    """Return the plan of an entry that is resumed: its next future occurrence; with ``catch_up`` one run at once.
+
+    The run stands for the newest occurrence that the pause has swallowed; if it has swallowed none, there is no run.
+    """
+    coming = first(spec, now_us, zone=zone, last=last)
+    waiting_us = last.next_nominal_us
+    if waiting_us is None or due_of(spec, waiting_us, zone=zone) > now_us:
+        return coming
+    due, total = _due_until(spec, waiting_us, now_us, zone, 1)
+    chosen = due if catch_up else []
+    return _plan(spec, last, due, total, chosen, "misfire", last.buffered_us, coming, now_us, zone)
+
+
+def pending(spec: EntrySpec, last: LastRun, due_us: int, *, zone: str = DEFAULT_ZONE) -> int:
+    """Return the nominal time of the occurrence that the moment ``due_us`` on the timeline stands for.
+
+    It is on record. Where it is not (the entry was written by hand), it is the one whose due this is, or else the
+    moment itself.
+    """
+    recorded_us = last.next_nominal_us
+    if recorded_us is not None and recorded_us <= due_us:
+        return recorded_us
+    nominal_us = next_nominal(spec, due_us - spec.jitter_us - 1, zone=zone)
+    while nominal_us is not None and nominal_us <= due_us:
+        if due_of(spec, nominal_us, zone=zone) == due_us:
+            return nominal_us
+        nominal_us = next_nominal(spec, nominal_us, zone=zone)
+    return due_us
+
+
+def _upcoming(spec: EntrySpec, after_us: int, now_us: int, zone: str, last: LastRun) -> Plan:
+    """Return the plan that only waits: for the first occurrence after ``after_us`` that is due later than now."""
+    nominal_us = next_nominal(spec, after_us, zone=zone, fired=last.fired)
+    while nominal_us is not None:
+        due_us = due_of(spec, nominal_us, zone=zone)
+        if due_us > now_us:
+            return Plan((), nominal_us, due_us, dataclasses.replace(last, next_nominal_us=nominal_us))
+        nominal_us = next_nominal(spec, max(nominal_us, now_us), zone=zone, fired=last.fired)
+    return Plan((), None, None, dataclasses.replace(last, next_nominal_us=None))
+
+
+def _due_until(spec: EntrySpec, nominal_us: int, now_us: int, zone: str, keep: int) -> tuple[list[int], int]:
+    """Return the newest ``keep`` occurrences from ``nominal_us`` on that are due by now, oldest first, and how many are.
+
+    The number is exact up to ``LONGEST_WALK``, and always for intervals; else it is the least that it can be.
+    """
+    newest: deque[int] = deque(maxlen=keep)
+    total, at_us = 0, _within(spec, nominal_us, zone)
+    while at_us is not None and due_of(spec, at_us, zone=zone) <= now_us:
+        newest.append(at_us)
+        total += 1
+        if total == LONGEST_WALK:
+            total += _leap(spec, newest, nominal_us, now_us, zone)
+            break
+        at_us = next_nominal(spec, at_us, zone=zone)
+    return list(newest), total
+
+
+def _within(spec: EntrySpec, nominal_us: int, zone: str) -> int | None:
+    """Return a recorded occurrence, or the next one if it lies before a start that was set since; none after the end."""
+    if spec.start_us is not None and nominal_us < spec.start_us:
+        return next_nominal(spec, nominal_us, zone=zone)
+    return None if spec.end_us is not None and nominal_us > spec.end_us else nominal_us
+
+
+def _leap(spec: EntrySpec, newest: deque[int], first_us: int, now_us: int, zone: str) -> int:
+    """Go on from the newest occurrences found so far to those next to now; return how many more are due."""
+    reached_us, walked = newest[-1], 0
+    back_us = max((reached_us - first_us) // LONGEST_WALK, 1) * ((newest.maxlen or 1) + 2) + spec.jitter_us
+    while True:
+        # An occurrence is never skipped for good: looking back further and further ends where the walk has been.
+        start_us = max(now_us - back_us, reached_us)
+        for at_us in nominals(spec, start_us, zone=zone):
+            if due_of(spec, at_us, zone=zone) > now_us:
+                break
+            newest.append(at_us)
+            walked += 1
+        if walked >= (newest.maxlen or 1) or start_us == reached_us:
+            break
+        back_us, walked = back_us * 4, 0
+    if isinstance(spec.trigger, Interval) and not spec.trigger.relative:
+        return (newest[-1] - reached_us) // spec.trigger.every_us
+    return walked
+
+
+def _choose(spec: EntrySpec, newest: list[int], now_us: int, zone: str, rules: Rules) -> list[int]:
+    """Return which of the occurrences that are due the misfire rule lets run."""
+    grace_us = spec.grace_us if spec.grace_us is not None else rules.grace_us
+    if grace_us is not None:
+        newest = [at_us for at_us in newest if now_us - due_of(spec, at_us, zone=zone) <= grace_us]
+    policy = spec.misfire or rules.misfire
+    if policy == "all":
+        return newest
+    if policy == "skip" and newest and grace_us is None and not _on_time(spec, newest[-1], now_us, zone):
+        return []
+    return newest[-1:]
+
+
+def _on_time(spec: EntrySpec, nominal_us: int, now_us: int, zone: str) -> bool:
+    """Return whether an occurrence that is sent now counts as sent in its time."""
+    following_us = next_nominal(spec, nominal_us, zone=zone)
+    late_us = now_us - due_of(spec, nominal_us, zone=zone)
+    return late_us <= ON_TIME_US and (following_us is None or late_us <= (following_us - nominal_us) // 2)
+
+
+def _plan(
+    spec: EntrySpec, last: LastRun, due: list[int], total: int, chosen: list[int], held: Reason, buffered_us: int | None,
+    coming: Plan, now_us: int, zone: str,
+) -> Plan:  # fmt: skip
+    """Put a plan together: ``due`` are the newest of the ``total`` occurrences that are due, ``chosen`` are to be sent."""
+    kept = 0 if buffered_us is None or buffered_us == last.buffered_us else 1
+    dropped = 1 if last.buffered_us not in (None, buffered_us, *chosen) else 0
+    missed = total - len([at_us for at_us in chosen if at_us != last.buffered_us]) - kept + dropped
+    expires_us = None
+    if spec.expires == "next":
+        expires_us = coming.next_nominal_us
+    elif spec.expires is not None:
+        expires_us = now_us + spec.expires
+    sends = []
+    for at_us in chosen:
+        in_time = at_us == last.buffered_us or (at_us == due[-1] and _on_time(spec, at_us, now_us, zone))
+        stands_for = 0 if sends else last.missed + missed
+        sends.append(Send(at_us, "schedule" if in_time else "catch-up", stands_for, expires_us))
+    record = dataclasses.replace(
+        last,
+        next_nominal_us=coming.next_nominal_us,
+        missed=0 if sends else last.missed + missed,
+        missed_total=last.missed_total + missed,
+        buffered_us=buffered_us,
+        failures=0,
+        error=None,
+    )
+    unsent = [at_us for at_us in due if at_us not in chosen]
+    if unsent:
+        record = dataclasses.replace(record, held_us=unsent[-1], held=held)
+    if sends:
+        newest = sends[-1]
+        record = dataclasses.replace(
+            record, nominal_us=newest.nominal_us, fired_us=now_us, cause=newest.cause, task_id=None,
+            fired=last.fired + len(sends),
+        )  # fmt: skip
+    if spec.count is not None and record.fired >= spec.count:
+        coming = Plan((), None, None, last)
+        record = dataclasses.replace(record, next_nominal_us=None)
+    return Plan(
+        tuple(sends), coming.next_nominal_us, coming.next_due_us, record, (unsent[-1], held) if unsent else None
+    )
