@@ -38,6 +38,9 @@ class TimelineKeys:
 
     def __init__(self, name: str, *, prefix: str = DEFAULT_PREFIX, levels: int = 1) -> None:
         base = self.base = f"{prefix}:{{{name}}}"
+        if base.partition("{")[2].startswith("}"):
+            # Redis Cluster takes an empty tag for none, and the keys would lie in different slots.
+            raise ValueError(f"{base!r} has an empty hash tag; the timeline's name may not be empty or begin with '}}'")
         self.leases = f"{base}:leases"
         self.parked = f"{base}:parked"
         self.dead = f"{base}:dead"

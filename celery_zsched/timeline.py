@@ -89,7 +89,7 @@ class Timeline:
         levels = len(self.keys.timelines)
         for item in every:
             if not 0 <= item.level < levels:
-                raise ValueError(f"{item.id!r} has level {item.level}; the timeline {self.name!r} has 0 to {levels - 1}")
+                raise ValueError(f"{item.id!r} has level {item.level}; timeline {self.name!r} has 0 to {levels - 1}")
         for chunk in _chunks(every):
             args: list[scripts.Argument] = [not_after_us or 0]
             for item in chunk:
@@ -170,7 +170,7 @@ class Timeline:
     def bury(self, items: Iterable[tuple[str, str, str, bytes]], *, keep: int = KEEP_DEAD) -> list[str]:
         """Set ids aside as dead; return those that were not: unknown, or no longer the token's.
 
-        An item is (id, token or "" for whoever has it, reason, note of what happened; an empty note leaves the old one).
+        An item is (id, token or "" for whoever has it, reason, note of what happened). An empty note leaves the old one.
         """
         return self._by_chunks("bury", [keep], list(items))
 
@@ -225,7 +225,9 @@ class Timeline:
         due = "" if due_us is None else str(due_us)
         return [_place(found) for found in self._each("restore", [place.value], [(id_, due) for id_ in ids])]
 
-    def _each(self, name: str, head: list[scripts.Argument], rows: Sequence[tuple[scripts.Argument, ...]]) -> list[bytes]:
+    def _each(
+        self, name: str, head: list[scripts.Argument], rows: Sequence[tuple[scripts.Argument, ...]]
+    ) -> list[bytes]:
         found: list[bytes] = []
         for chunk in _chunks(rows):
             found += self.run(name, head + [field for row in chunk for field in row])
@@ -239,10 +241,9 @@ class Timeline:
 
 def put_arguments(item: Item) -> list[scripts.Argument]:
     """Return the ARGV of one item of ``lua/put.lua``."""
+    due = f"+{item.delay_us}" if item.delay_us else ""
     if item.due_us is not None:
         due = str(item.due_us)
-    else:
-        due = f"+{item.delay_us}" if item.delay_us else ""
     expect = "" if item.expect is None else item.expect or "-"
     field, mark = ("", "") if item.mark is None else (item.mark.field, f"{item.mark.epoch} {item.mark.nominal_us}")
     return [item.id, item.body, due, item.level, item.mode.value, expect, field, mark]
@@ -265,7 +266,8 @@ def claim_arguments(
     linger: bool = False,
 ) -> list[scripts.Argument]:
     """Return the ARGV of ``lua/claim.lua`` up to the pairs it settles first."""
-    return [min(limit, MAX_BATCH), lease_us, holder, claimer, delivery_limit, int(armed), int(linger), BACKUP_US, KEEP_DEAD]
+    switches = [delivery_limit, int(armed), int(linger), BACKUP_US, KEEP_DEAD]
+    return [min(limit, MAX_BATCH), lease_us, holder, claimer, *switches]
 
 
 def parse_batch(answer: Sequence[Any]) -> Batch:
