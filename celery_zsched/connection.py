@@ -14,6 +14,7 @@ from typing import Any
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
+from celery_zsched import embedded
 from celery_zsched.errors import ConfigurationError
 from celery_zsched.links import Dedicated, Link, SentinelRoute, no_resend, quiet, tls_context
 from celery_zsched.translation import Translated, translate
@@ -126,7 +127,10 @@ class Server:
         return name.decode(), (major, minor, patch)
 
     def close(self) -> None:
-        """Close every shared connection. The server can be used again afterwards."""
+        """Close every shared connection, and stop being a user of an embedded server.
+
+        The server can be used again afterwards.
+        """
         with self._lock:
             client, self._client = self._client, None
         if isinstance(client, RedisCluster):
@@ -134,6 +138,9 @@ class Server:
             client.close()
         elif client is not None:
             client.connection_pool.disconnect()
+        release = getattr(self._link_kwargs["locate"], "release", None)
+        if release is not None:
+            release()
 
     def __repr__(self) -> str:
         return f"<Server {self.masked}>"
@@ -163,8 +170,6 @@ class Server:
         if address.kind == "unix":
             locate = partial(str, address.path)
         elif address.kind == "embedded":
-            from celery_zsched import embedded
-
             locate = embedded.Route(address.path, options.executable)
         host, port = address.hosts[0] if address.hosts else ("localhost", 0)
         return {

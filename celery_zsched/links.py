@@ -20,6 +20,9 @@ from redis.connection import AbstractConnection
 from redis.exceptions import MovedError, ResponseError
 from redis.retry import Retry
 
+from celery_zsched.errors import ZschedError
+from celery_zsched.translation import WrappedError
+
 if TYPE_CHECKING:
     from celery_zsched.urls import Address, Tls
 
@@ -112,7 +115,10 @@ class Link(redis.Connection):
             raise
 
     def _connect(self) -> socket.socket:
-        target: Target = self._locate() if self._locate else (self.host, self.port)
+        try:
+            target: Target = self._locate() if self._locate else (self.host, self.port)
+        except ZschedError as exc:
+            raise WrappedError(exc) from exc
         if isinstance(target, str):
             self._path = target
             link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

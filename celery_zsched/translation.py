@@ -40,6 +40,14 @@ _CODE = re.compile(rf"(?:^|\s-|\s)({'|'.join(_CODES)})\b")
 _REACH = "check that the server runs, and the host and port in the URL"
 
 
+class WrappedError(theirs.ConnectionError):
+    """Carries an error of ours through redis-py, which would take it for one of the socket's and reword it."""
+
+    def __init__(self, ours: ZschedError) -> None:
+        super().__init__(str(ours))
+        self.ours = ours
+
+
 def _fits(exc: BaseException) -> tuple[type[ServerError], str]:
     text = str(exc)
     if isinstance(exc, theirs.ResponseError):
@@ -86,6 +94,8 @@ def translate(exc: BaseException, masked_url: str, doing: str, secrets: tuple[st
     """Return our error for one of redis-py's: its message names the act, the server, the reason and the remedy."""
     if isinstance(exc, ZschedError):
         return exc
+    if isinstance(exc, WrappedError):
+        return exc.ours
     kind, remedy = _fits(exc)
     said = " ".join((str(exc) or type(exc).__name__).split())
     said = _clean(said if len(said) <= 300 else f"{said[:297]}...", secrets).rstrip(".")
@@ -117,8 +127,8 @@ class Translated(ContextDecorator):
         if exc is None or isinstance(exc, ZschedError) or not isinstance(exc, _FOREIGN):
             return
         error = translate(exc, self._masked, self._doing, self._secrets)
-        if any(secret in _chain(exc) for secret in self._secrets):
-            # The cause would show a password in the traceback, so it is left out.
+        if isinstance(exc, WrappedError) or any(secret in _chain(exc) for secret in self._secrets):
+            # The cause would say it twice, or show a password in the traceback; so it is left out.
             raise error from None
         raise error from exc
 
