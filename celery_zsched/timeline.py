@@ -170,7 +170,7 @@ class Timeline:
     def bury(self, items: Iterable[tuple[str, str, str, bytes]], *, keep: int = KEEP_DEAD) -> list[str]:
         """Set ids aside as dead; return those that were not: unknown, or no longer the token's.
 
-        An item is (id, token or "" for whoever has it, reason, note of what happened). An empty note leaves the old one.
+        An item is (id, token or "" for whoever has it, reason, note of what happened); an empty note keeps the old one.
         """
         return self._by_chunks("bury", [keep], list(items))
 
@@ -273,7 +273,7 @@ def claim_arguments(
 def parse_batch(answer: Sequence[Any]) -> Batch:
     """Return the answer of ``lua/claim.lua`` as values."""
     now, wake, troubles = answer[:3]
-    words: dict[bytes, list[str]] = {b"lost": [], b"buried": [], b"stale": []}
+    words: dict[bytes, list[str]] = {b"lost": [], b"buried": [], b"stale": [], b"left": []}
     for word, id_ in zip(*[iter(troubles)] * 2, strict=True):
         words[word].append(id_.decode())
     items = [
@@ -281,7 +281,8 @@ def parse_batch(answer: Sequence[Any]) -> Batch:
         for at in range(3, len(answer), 5)
     ]
     wake_us = int(wake)
-    return Batch(int(now), wake_us or None, items, words[b"lost"], words[b"buried"], words[b"stale"])
+    left = int(words[b"left"][0]) if words[b"left"] else 0
+    return Batch(int(now), wake_us or None, items, words[b"lost"], words[b"buried"], words[b"stale"], left)
 
 
 def seconds(us: int) -> float:
