@@ -89,7 +89,7 @@ class Address:
     hosts: tuple[tuple[str, int], ...] = ()
     path: str | None = None
     db: int = 0
-    username: str | None = None
+    username: str | None = field(default=None, repr=False)  # a lone one may be a password by mistake
     password: str | None = field(default=None, repr=False)
     tls: Tls | None = None
     service: str | None = None
