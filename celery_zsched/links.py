@@ -141,12 +141,19 @@ class Link(redis.Connection):
                     keep_alive(link, self._keepalive)
             link.connect(where)
             if self._context is not None:
-                link = self._context.wrap_socket(link, server_hostname=self.host)
+                link = self._shake_hands(link, self._context)
             link.settimeout(self.socket_timeout)
         except BaseException:
             link.close()
             raise
         return link
+
+    def _shake_hands(self, link: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+        try:
+            return context.wrap_socket(link, server_hostname=self.host)
+        except TimeoutError:
+            # What a server without TLS does: it waits for the end of the line.
+            raise redis.TimeoutError(f"{self._host_error()} did not answer the TLS handshake") from None
 
     def _host_error(self) -> str:
         return self._path or f"{self.host}:{self.port}"

@@ -61,11 +61,13 @@ def _fits(exc: BaseException) -> tuple[type[ServerError], str]:
             return _CODES[code_name]
     if isinstance(exc, (theirs.AuthenticationError, theirs.AuthorizationError)) or "AUTH <password> called" in text:
         return ServerAuthenticationError, "check the user name and password in the URL"
+    if isinstance(exc, theirs.ResponseError):
+        return ServerError, "see the server's log"
     if "No connection available" in text:
         return ServerUnavailableError, "all pooled connections were in use for pool_timeout; raise max_connections"
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return ServerUnavailableError, "its certificate is not trusted; name its authority in ssl_ca_certs"
-    if "SSL" in text:
+    if "SSL" in text or "TLS" in text:
         return ServerUnavailableError, "TLS failed; check that this port speaks TLS, and both sides' certificates"
     if isinstance(exc, (theirs.TimeoutError, TimeoutError)):
         return (
