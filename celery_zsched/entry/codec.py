@@ -50,7 +50,7 @@ def encode(spec: EntrySpec) -> bytes:
 def decode(text: bytes | str) -> EntrySpec:
     """Make an entry from its stored form; :class:`EntryError` names every fault."""
     document = load_object(text, "entry")
-    name = document.get("name")
+    name: Any = document.get("name")
     faults = []
     for field in document:
         if field not in _KNOWN:

@@ -97,7 +97,8 @@ def from_beat_schedule(name: str, entry: Any, app_zone: str = DEFAULT_ZONE, *, s
     """Make a static entry from one of ``beat_schedule``: its mapping, or a Celery ``ScheduleEntry``.
 
     A mapping takes Celery's keys and ours (see :func:`build`); a key that is neither is refused with the one that was
-    probably meant. ``serializer`` is the app's ``task_serializer``, used for the arguments unless the entry has its own.
+    probably meant. ``serializer`` is the app's ``task_serializer``, used for the arguments unless the entry has its
+    own.
     """
     if not isinstance(entry, Mapping):
         missing = [key for key in ("task", "schedule") if not hasattr(entry, key)]
@@ -128,7 +129,7 @@ def _is_lazy(args: Any, kwargs: Any) -> bool:
     return any(type(value).__name__ == "BeatLazyFunc" for value in values)
 
 
-def _options(options: Mapping[str, Any] | None, faults: list[str]) -> tuple[dict[str, Any], Any]:
+def _options(options: Any, faults: list[str]) -> tuple[dict[str, Any], Any]:
     """Return the options as JSON values, without ``expires``, and ``expires`` as it was given."""
     if options is not None and not isinstance(options, Mapping):
         faults.append(f"its options are {options!r:.200}, not a mapping")
@@ -159,8 +160,8 @@ def _expires(value: Any) -> Any:
         return value
     if isinstance(value, datetime):
         raise EntryError(
-            f"its expires is the moment {value.isoformat()}, after which every message would be stale; give seconds after "
-            "the sending, or 'next', and use 'end' for the entry's last moment"
+            f"its expires is the moment {value.isoformat()}, after which every message would be stale; give seconds "
+            "after the sending, or 'next', and use 'end' for the entry's last moment"
         )
     return _duration("expires", value)
 

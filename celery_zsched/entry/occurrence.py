@@ -26,11 +26,16 @@ def occurrence_id(namespace: str, name: str, epoch: int, nominal_us: int) -> str
 
 
 def occurrence_header(
-    name: str, nominal_us: int, fired_us: int, *, missed: int = 0, cause: Cause = "schedule"
+    name: str, nominal_us: int, fired_us: int, *, epoch: int = 0, missed: int = 0, cause: Cause = "schedule"
 ) -> dict[str, Any]:
-    """Return the ``zsched`` header: the entry, its nominal due and its sending (ISO 8601, UTC), missed count, cause."""
+    """Return the ``zsched`` header: the entry, its nominal due and its sending (ISO 8601, UTC), missed count, cause.
+
+    ``epoch`` and ``nominal_us`` are what a broker of ours compares with its high-water mark.
+    """
     return {
         "entry": name,
+        "epoch": epoch,
+        "nominal_us": nominal_us,
         "nominal": from_us(nominal_us).isoformat(),
         "fired": from_us(fired_us).isoformat(),
         "missed": missed,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from celery_zsched.entry.payload import Payload
 from celery_zsched.errors import EntryError, ScheduleError
@@ -83,26 +83,27 @@ class EntrySpec:
         object.__setattr__(self, "options", dict(self.options))
         object.__setattr__(self, "blackouts", tuple(self.blackouts))
 
-    def _faults(self) -> Any:
+    def _faults(self) -> Iterator[str]:
         yield from name_faults(self.name)
-        if not isinstance(self.task, str) or not self.task:
-            yield f"its task is named by text, not by {self.task!r}"
-        if not isinstance(self.trigger, Trigger):
-            yield f"its trigger is {self.trigger!r}, not a Trigger"
+        task, trigger, lazy = cast("tuple[object, object, object]", (self.task, self.trigger, self.lazy))
+        if not isinstance(task, str) or not task:
+            yield f"its task is named by text, not by {task!r}"
+        if not isinstance(trigger, Trigger):
+            yield f"its trigger is {trigger!r}, not a Trigger"
         try:
             check_zone(self.zone)
         except ScheduleError as exc:
             yield str(exc)
         else:
-            own = getattr(self.trigger, "zone", None)
+            own = getattr(trigger, "zone", None)
             if self.zone is not None and own is not None and own != self.zone:
                 yield f"its schedule is in the zone {own} and the entry in {self.zone}; give one of them"
         for name, allowed in (("misfire", MISFIRES), ("overlap", OVERLAPS)):
             value = getattr(self, name)
             if value is not None and value not in allowed:
                 yield f"its {name} is {value!r}, not {' or '.join(map(repr, allowed))}"
-        if not isinstance(self.lazy, bool):
-            yield f"its lazy is {self.lazy!r}, not true or false"
+        if not isinstance(lazy, bool):
+            yield f"its lazy is {lazy!r}, not true or false"
         if self.owner not in OWNERS:
             yield f"its owner is {self.owner!r}, not {' or '.join(map(repr, OWNERS))}"
         for name, least in (

@@ -8,6 +8,7 @@ from celery_zsched.triggers.crontab import Crontab
 from celery_zsched.triggers.crontext import CronText
 from celery_zsched.triggers.custom import Custom, register_trigger
 from celery_zsched.triggers.interval import Interval
+from celery_zsched.triggers.recurrence import Recurrence
 from celery_zsched.triggers.solar import Solar
 from celery_zsched.triggers.wallclock import LAST_US, check_zone, zone_name, zone_table
 
@@ -19,6 +20,7 @@ __all__ = [
     "Crontab",
     "Custom",
     "Interval",
+    "Recurrence",
     "Solar",
     "Trigger",
     "check_zone",

@@ -14,11 +14,15 @@ from celery_zsched.triggers.crontab import Crontab
 from celery_zsched.triggers.crontext import CronText
 from celery_zsched.triggers.custom import Custom
 from celery_zsched.triggers.interval import Interval
+from celery_zsched.triggers.recurrence import Recurrence
 from celery_zsched.triggers.solar import Solar
 from celery_zsched.triggers.wallclock import check_zone, zone_name
 
 #: Crontab classes of others that carry a zone of their own, as ``module prefix, class name``.
 _ZONED_CRONTABS = ("django_celery_beat.", "TzAwareCrontab")
+
+#: redbeat's wrapper around a dateutil rule.
+_REDBEAT_RULE = ("redbeat.schedules", "rrule")
 
 
 def from_celery(
@@ -27,7 +31,8 @@ def from_celery(
     """Make a trigger of anything that can stand for a schedule.
 
     Taken are: seconds or a timedelta, Celery's ``schedule``, ``crontab`` and ``solar``, cron text (``"30 9 * * 1-5"``),
-    an aware or naive datetime (once), a registered or ``BaseSchedule`` object, and a trigger as it is.
+    RRULE text and dateutil's rules, an aware or naive datetime (once), a registered or ``BaseSchedule`` object, and a
+    trigger as it is.
 
     ``zone`` is the entry's own zone, used where the schedule has none. A Celery schedule has one if it was given a
     ``tz``, a ``nowfun`` that answers in a zone (the usual way to put a crontab into another zone), or an ``app`` whose
@@ -43,9 +48,9 @@ def _convert(schedule: Any, relative: bool, app_zone: str | None) -> Trigger:
     if isinstance(schedule, (int, float, timedelta)):
         return Interval.of(schedule, relative=relative)
     if isinstance(schedule, str):
-        return CronText(schedule)
+        return Recurrence(schedule) if "FREQ=" in schedule.upper() or ":" in schedule else CronText(schedule)
     if isinstance(schedule, datetime):
-        return At(schedule, zone_name(schedule.tzinfo)) if schedule.tzinfo is None else At(schedule)
+        return At(schedule)
     kind = type(schedule)
     if kind is schedules.schedule:
         if schedule.run_every is None:
@@ -64,6 +69,10 @@ def _convert(schedule: Any, relative: bool, app_zone: str | None) -> Trigger:
         )
     if kind is schedules.solar:
         return Solar(schedule.event, schedule.lat, schedule.lon)
+    if kind.__module__ == "dateutil.rrule":
+        return Recurrence.of(schedule)
+    if (kind.__module__, kind.__name__) == _REDBEAT_RULE:
+        return Recurrence.of(schedule.rrule)
     return Custom.of(schedule, _own_zone(schedule, app_zone))
 
 

@@ -17,9 +17,12 @@ from celery_zsched.triggers.crontab import Crontab
 from celery_zsched.triggers.crontext import CronText
 from celery_zsched.triggers.custom import Custom
 from celery_zsched.triggers.interval import Interval
+from celery_zsched.triggers.recurrence import Recurrence
 from celery_zsched.triggers.solar import Solar
 
-_KINDS: dict[str, type[Trigger]] = {cls.kind: cls for cls in (Interval, Crontab, CronText, At, Solar, Custom)}
+_KINDS: dict[str, type[Trigger]] = {
+    cls.kind: cls for cls in (Interval, Crontab, CronText, At, Recurrence, Solar, Custom)
+}
 
 
 def to_json(trigger: Trigger) -> dict[str, Any]:

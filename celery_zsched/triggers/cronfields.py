@@ -1,8 +1,8 @@
 """Sets of calendar fields, and the search for the next wall time that is in all of them.
 
 Both cron dialects end here: Celery's (day of month *and* day of week) and crontab(5)'s (*or*); they differ only in
-which days of a month they take. A month is known by its shape, the weekday of its first day and its length; there are 28
-shapes, so that the days of any month are worked out once and looked up afterwards.
+which days of a month they take. A month is known by its shape, the weekday of its first day and its length; there are
+28 shapes, so that the days of any month are worked out once and looked up afterwards.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from celery.schedules import BaseSchedule
 
@@ -119,7 +119,7 @@ def _class_of(name: str) -> type:
         raise ScheduleError(
             f"{name!r} is no celery.schedules.BaseSchedule; a class of another kind must be registered by name"
         )
-    return cast("type", cls)
+    return cls
 
 
 @functools.lru_cache(maxsize=1024)
@@ -159,8 +159,8 @@ class Custom(Trigger):
         if name is None:
             if not isinstance(schedule, BaseSchedule):
                 raise ScheduleError(
-                    f"{schedule!r} is no schedule: give seconds, a timedelta, a Celery schedule, cron text, a datetime, an "
-                    "RRULE, or an object whose class register_trigger knows"
+                    f"{schedule!r} is no schedule: give seconds, a timedelta, a Celery schedule, cron text, a datetime,"
+                    " an RRULE, or an object whose class register_trigger knows"
                 )
             if "<" in kind.__qualname__ or kind.__module__ == "__main__":
                 raise ScheduleError(

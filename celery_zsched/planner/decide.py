@@ -8,25 +8,21 @@ decide differently.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 from celery_zsched.entry import Cause, EntrySpec, LastRun
 from celery_zsched.errors import ScheduleError
-from celery_zsched.triggers import DEFAULT_ZONE, Interval, next_after
+from celery_zsched.planner.occurrences import due_of, due_until, next_nominal, pending
+from celery_zsched.triggers import DEFAULT_ZONE
 from celery_zsched.types import SECOND_US, from_us
 
 #: An occurrence that is sent later than this, or later than half way to its next, has missed its time.
 ON_TIME_US = 60 * SECOND_US
 
-#: So many missed occurrences are walked through one by one; beyond, only the newest are looked for.
-LONGEST_WALK = 1_000
-
 #: Why an occurrence that was due is not sent.
-Reason = Literal["misfire", "overlap", "blackout", "buffered"]
+Reason = Literal["misfire", "overlap", "blackout", "buffered", "paused"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,43 +66,8 @@ class Plan:
         return self.next_due_us is None
 
 
-def next_nominal(spec: EntrySpec, after_us: int, *, zone: str = DEFAULT_ZONE, fired: int = 0) -> int | None:
-    """Return the entry's first nominal time after ``after_us`` within its start, end and count, or ``None``.
-
-    ``zone`` is the app's; ``fired`` is how many occurrences have been sent.
-    """
-    if spec.count is not None and fired >= spec.count:
-        return None
-    if spec.start_us is not None:
-        after_us = max(after_us, spec.start_us - 1)
-    anchor_us = spec.anchor_us if spec.anchor_us is not None else spec.start_us
-    nominal_us = next_after(spec.trigger, after_us, anchor_us=anchor_us, zone=spec.zone or zone)
-    if nominal_us is None or (spec.end_us is not None and nominal_us > spec.end_us):
-        return None
-    return nominal_us
-
-
-def nominals(spec: EntrySpec, after_us: int, *, zone: str = DEFAULT_ZONE, fired: int = 0) -> Iterator[int]:
-    """Yield the entry's nominal times after ``after_us``, for as long as there are any."""
-    nominal_us = next_nominal(spec, after_us, zone=zone, fired=fired)
-    while nominal_us is not None:
-        yield nominal_us
-        fired += 1
-        nominal_us = next_nominal(spec, nominal_us, zone=zone, fired=fired)
-
-
-def due_of(spec: EntrySpec, nominal_us: int, *, zone: str = DEFAULT_ZONE) -> int:
-    """Return when an occurrence is due: its nominal time and its jitter, which ends before the next nominal time."""
-    if not spec.jitter_us:
-        return nominal_us
-    following_us = next_nominal(spec, nominal_us, zone=zone)
-    room_us = spec.jitter_us if following_us is None else min(spec.jitter_us, following_us - nominal_us)
-    digest = hashlib.blake2b(f"{spec.name}\0{nominal_us}".encode(), digest_size=8).digest()
-    return nominal_us + int.from_bytes(digest, "big") % room_us
-
-
 def first(spec: EntrySpec, now_us: int, *, zone: str = DEFAULT_ZONE, last: LastRun | None = None) -> Plan:
-    """Return the plan of an entry that is installed, changed or resumed: nothing to send, the next future occurrence."""
+    """Return the plan of an entry that is installed or changed: nothing to send, its first future occurrence."""
     last = last or LastRun()
     after_us = max(now_us, last.nominal_us) if last.nominal_us is not None else now_us
     return _upcoming(spec, after_us, now_us, zone, last)
@@ -131,16 +92,18 @@ def plan(
     """
     rules = rules or Rules()
     nominal_us = pending(spec, last, due_us, zone=zone)
-    if due_of(spec, nominal_us, zone=zone) > now_us:
-        # Claimed too early, by a hand-written moment or a clock that was set back.
-        due_us = due_of(spec, nominal_us, zone=zone)
-        return Plan((), nominal_us, due_us, dataclasses.replace(last, next_nominal_us=nominal_us))
-    due, total = _due_until(spec, nominal_us, now_us, zone, spec.misfire_limit or rules.misfire_limit)
+    real_due_us = due_of(spec, nominal_us, zone=zone)
+    if real_due_us > now_us:
+        # Claimed too early, by a moment written by hand or a clock that was set back.
+        return Plan((), nominal_us, real_due_us, dataclasses.replace(last, next_nominal_us=nominal_us))
+    due, total = due_until(spec, nominal_us, now_us, zone, spec.misfire_limit or rules.misfire_limit)
     coming = _upcoming(spec, due[-1] if due else nominal_us, now_us, zone, last)
-    chosen, held, buffered_us = _choose(spec, due, now_us, zone, rules), cast("Reason", "misfire"), last.buffered_us
-    if blackout is not None and chosen:
-        open_us = [] if blackout(now_us) else [at_us for at_us in chosen if not blackout(at_us)]
-        chosen, held = open_us, "blackout" if len(open_us) < len(chosen) else held
+    held: Reason = "misfire"
+    allowed = due
+    if blackout is not None and due:
+        allowed = [] if blackout(now_us) else [at_us for at_us in due if not blackout(at_us)]
+        held = "blackout" if due[-1] not in allowed else held
+    chosen, buffered_us = _choose(spec, allowed, now_us, zone, rules), last.buffered_us
     overlap = spec.overlap or rules.overlap
     if overlap == "skip" and (running or len(chosen) > 1):
         chosen, held = [] if running else chosen[:1], "overlap"
@@ -151,7 +114,7 @@ def plan(
         buffered_us, held = (queue[-1], "buffered") if queue else (None, held)
     if spec.count is not None:
         chosen = chosen[: spec.count - last.fired]
-    result = _plan(spec, last, due, total, chosen, held, buffered_us, coming, now_us, zone)
+    result = _conclude(spec, last, due, total, chosen, held, buffered_us, coming, now_us, zone)
     if result.next_due_us is not None and result.next_due_us <= max(due_us, now_us):
         raise ScheduleError(
             f"the entry {spec.name!r} was due at {from_us(due_us).isoformat()} and would be due next at "
@@ -167,7 +130,7 @@ def release_buffered(spec: EntrySpec, last: LastRun, now_us: int, *, zone: str =
         coming = dataclasses.replace(coming, next_due_us=due_of(spec, last.next_nominal_us, zone=zone))
     if last.buffered_us is None:
         return coming
-    return _plan(spec, last, [], 0, [last.buffered_us], "buffered", None, coming, now_us, zone)
+    return _conclude(spec, last, [], 0, [last.buffered_us], "buffered", None, coming, now_us, zone)
 
 
 def resume(spec: EntrySpec, last: LastRun, now_us: int, *, zone: str = DEFAULT_ZONE, catch_up: bool = False) -> Plan:
@@ -175,30 +138,13 @@ def resume(spec: EntrySpec, last: LastRun, now_us: int, *, zone: str = DEFAULT_Z
 
     The run stands for the newest occurrence that the pause has swallowed; if it has swallowed none, there is no run.
     """
-    coming = first(spec, now_us, zone=zone, last=last)
     waiting_us = last.next_nominal_us
-    if waiting_us is None or due_of(spec, waiting_us, zone=zone) > now_us:
-        return coming
-    due, total = _due_until(spec, waiting_us, now_us, zone, 1)
+    if waiting_us is None:
+        return first(spec, now_us, zone=zone, last=last)
+    due, total = due_until(spec, waiting_us, now_us, zone, 1)
+    coming = _upcoming(spec, due[-1] if due else waiting_us - 1, now_us, zone, last)
     chosen = due if catch_up else []
-    return _plan(spec, last, due, total, chosen, "misfire", last.buffered_us, coming, now_us, zone)
-
-
-def pending(spec: EntrySpec, last: LastRun, due_us: int, *, zone: str = DEFAULT_ZONE) -> int:
-    """Return the nominal time of the occurrence that the moment ``due_us`` on the timeline stands for.
-
-    It is on record. Where it is not (the entry was written by hand), it is the one whose due this is, or else the
-    moment itself.
-    """
-    recorded_us = last.next_nominal_us
-    if recorded_us is not None and recorded_us <= due_us:
-        return recorded_us
-    nominal_us = next_nominal(spec, due_us - spec.jitter_us - 1, zone=zone)
-    while nominal_us is not None and nominal_us <= due_us:
-        if due_of(spec, nominal_us, zone=zone) == due_us:
-            return nominal_us
-        nominal_us = next_nominal(spec, nominal_us, zone=zone)
-    return due_us
+    return _conclude(spec, last, due, total, chosen, "paused", last.buffered_us, coming, now_us, zone)
 
 
 def _upcoming(spec: EntrySpec, after_us: int, now_us: int, zone: str, last: LastRun) -> Plan:
@@ -210,50 +156,6 @@ def _upcoming(spec: EntrySpec, after_us: int, now_us: int, zone: str, last: Last
             return Plan((), nominal_us, due_us, dataclasses.replace(last, next_nominal_us=nominal_us))
         nominal_us = next_nominal(spec, max(nominal_us, now_us), zone=zone, fired=last.fired)
     return Plan((), None, None, dataclasses.replace(last, next_nominal_us=None))
-
-
-def _due_until(spec: EntrySpec, nominal_us: int, now_us: int, zone: str, keep: int) -> tuple[list[int], int]:
-    """Return the newest ``keep`` occurrences from ``nominal_us`` on that are due by now, oldest first, and how many are.
-
-    The number is exact up to ``LONGEST_WALK``, and always for intervals; else it is the least that it can be.
-    """
-    newest: deque[int] = deque(maxlen=keep)
-    total, at_us = 0, _within(spec, nominal_us, zone)
-    while at_us is not None and due_of(spec, at_us, zone=zone) <= now_us:
-        newest.append(at_us)
-        total += 1
-        if total == LONGEST_WALK:
-            total += _leap(spec, newest, nominal_us, now_us, zone)
-            break
-        at_us = next_nominal(spec, at_us, zone=zone)
-    return list(newest), total
-
-
-def _within(spec: EntrySpec, nominal_us: int, zone: str) -> int | None:
-    """Return a recorded occurrence, or the next one if it lies before a start that was set since; none after the end."""
-    if spec.start_us is not None and nominal_us < spec.start_us:
-        return next_nominal(spec, nominal_us, zone=zone)
-    return None if spec.end_us is not None and nominal_us > spec.end_us else nominal_us
-
-
-def _leap(spec: EntrySpec, newest: deque[int], first_us: int, now_us: int, zone: str) -> int:
-    """Go on from the newest occurrences found so far to those next to now; return how many more are due."""
-    reached_us, walked = newest[-1], 0
-    back_us = max((reached_us - first_us) // LONGEST_WALK, 1) * ((newest.maxlen or 1) + 2) + spec.jitter_us
-    while True:
-        # An occurrence is never skipped for good: looking back further and further ends where the walk has been.
-        start_us = max(now_us - back_us, reached_us)
-        for at_us in nominals(spec, start_us, zone=zone):
-            if due_of(spec, at_us, zone=zone) > now_us:
-                break
-            newest.append(at_us)
-            walked += 1
-        if walked >= (newest.maxlen or 1) or start_us == reached_us:
-            break
-        back_us, walked = back_us * 4, 0
-    if isinstance(spec.trigger, Interval) and not spec.trigger.relative:
-        return (newest[-1] - reached_us) // spec.trigger.every_us
-    return walked
 
 
 def _choose(spec: EntrySpec, newest: list[int], now_us: int, zone: str, rules: Rules) -> list[int]:
@@ -276,11 +178,11 @@ def _on_time(spec: EntrySpec, nominal_us: int, now_us: int, zone: str) -> bool:
     return late_us <= ON_TIME_US and (following_us is None or late_us <= (following_us - nominal_us) // 2)
 
 
-def _plan(
-    spec: EntrySpec, last: LastRun, due: list[int], total: int, chosen: list[int], held: Reason, buffered_us: int | None,
-    coming: Plan, now_us: int, zone: str,
+def _conclude(
+    spec: EntrySpec, last: LastRun, due: list[int], total: int, chosen: list[int], held: Reason,
+    buffered_us: int | None, coming: Plan, now_us: int, zone: str,
 ) -> Plan:  # fmt: skip
-    """Put a plan together: ``due`` are the newest of the ``total`` occurrences that are due, ``chosen`` are to be sent."""
+    """Put a plan together: ``due`` are the newest of the ``total`` occurrences due, ``chosen`` those to be sent."""
     kept = 0 if buffered_us is None or buffered_us == last.buffered_us else 1
     dropped = 1 if last.buffered_us not in (None, buffered_us, *chosen) else 0
     missed = total - len([at_us for at_us in chosen if at_us != last.buffered_us]) - kept + dropped
@@ -289,7 +191,7 @@ def _plan(
         expires_us = coming.next_nominal_us
     elif spec.expires is not None:
         expires_us = now_us + spec.expires
-    sends = []
+    sends: list[Send] = []
     for at_us in chosen:
         in_time = at_us == last.buffered_us or (at_us == due[-1] and _on_time(spec, at_us, now_us, zone))
         stands_for = 0 if sends else last.missed + missed

@@ -1,0 +1,19 @@
+"""Pure decisions about entries: which occurrences are due, which are sent, and what comes next."""
+
+from celery_zsched.planner.decide import Plan, Reason, Rules, Send, first, plan, release_buffered, resume
+from celery_zsched.planner.occurrences import due_of, next_nominal, nominals, pending
+
+__all__ = [
+    "Plan",
+    "Reason",
+    "Rules",
+    "Send",
+    "due_of",
+    "first",
+    "next_nominal",
+    "nominals",
+    "pending",
+    "plan",
+    "release_buffered",
+    "resume",
+]
