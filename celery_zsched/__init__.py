@@ -15,9 +15,11 @@ __version__ = "0.1.0"
 _HOMES: dict[str, str] = {
     "ConfigurationError": "errors",
     "ConflictError": "errors",
+    "Entry": "api",
     "EntryError": "errors",
     "NotFoundError": "errors",
     "ScheduleError": "errors",
+    "Scheduler": "beat",
     "ServerAuthenticationError": "errors",
     "ServerError": "errors",
     "ServerFullError": "errors",

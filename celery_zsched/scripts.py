@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,7 @@ class Script:
         return names
 
 
-@lru_cache(maxsize=None)
+@cache
 def load(name: str) -> Script:
     """Return the script ``lua/<name>.lua`` with its includes in place."""
     folder = resources.files("celery_zsched") / "lua"
@@ -93,17 +93,21 @@ def call(server: Server, script: Script, keys: Sequence[str], args: Sequence[Arg
     with server.translated(script.name):
         source = script.flagged if server.script_flags else script.plain
         try:
-            return server.client.execute_command("EVALSHA", source.sha, len(keys), *keys, *args)
+            return _client(server).execute_command("EVALSHA", source.sha, len(keys), *keys, *args)
         except NoScriptError:
             return _send_text(server, script, keys, args)
+
+
+def _client(server: Server) -> Any:
+    return server.client
 
 
 def _send_text(server: Server, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
     if server.script_flags:
         try:
-            return server.client.execute_command("EVAL", script.flagged.text, len(keys), *keys, *args)
+            return _client(server).execute_command("EVAL", script.flagged.text, len(keys), *keys, *args)
         except ResponseError as exc:
             if "unexpected symbol near '#'" not in str(exc):
                 raise
             server.script_flags = False  # before Redis 7
-    return server.client.execute_command("EVAL", script.plain.text, len(keys), *keys, *args)
+    return _client(server).execute_command("EVAL", script.plain.text, len(keys), *keys, *args)

@@ -95,8 +95,9 @@ class Outcome(enum.Enum):
 class Item:
     """Something to put on a timeline.
 
-    Due at ``due_us`` (an instant), or ``delay_us`` after the server's now, or at once if both are None. ``expect`` makes
-    the put conditional: ``""`` for an unknown id only, otherwise the SHA-1 hex digest of the body that must be stored.
+    Due at ``due_us`` (an instant), or ``delay_us`` after the server's now, or at once if both are None. ``expect``
+    makes the put conditional: ``""`` for an unknown id only, otherwise the SHA-1 hex digest of the body that must be
+    stored.
     """
 
     id: str
@@ -135,6 +136,7 @@ class Batch:
     ``wake_us`` is the server's moment at which this claimer should claim again without being rung for; None means that
     it need only wait for the bell, or for the longest block. ``lost`` ids had no body left and were dropped, ``buried``
     ones had reached the delivery limit, ``stale`` ones were to be settled with a token that is no longer current.
+    ``left`` is how many ids at least were due and were not taken because the limit was reached.
     """
 
     now_us: int
@@ -143,6 +145,7 @@ class Batch:
     lost: list[str]
     buried: list[str]
     stale: list[str]
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)

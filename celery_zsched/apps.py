@@ -1,0 +1,53 @@
+"""What a Celery app says about its schedule: the settings, the zone, and from them the schedule itself."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+import weakref
+from typing import Any
+
+from celery_zsched.connection import Server
+from celery_zsched.errors import ConfigurationError, ScheduleError
+from celery_zsched.schedules import Schedules
+from celery_zsched.settings import Settings
+from celery_zsched.triggers import zone_name
+
+_lock = threading.Lock()
+_schedules: weakref.WeakKeyDictionary[Any, Schedules] = weakref.WeakKeyDictionary()
+
+
+def schedules_of(app: Any) -> Schedules:
+    """Return the schedule of a Celery app, one for each app and process.
+
+    Raises :class:`~celery_zsched.errors.ConfigurationError` with every fault of the settings.
+    """
+    with _lock:
+        schedules = _schedules.get(app)
+        if schedules is None:
+            schedules = _schedules[app] = open_schedules(app, Settings.from_conf(app.conf))
+        return schedules
+
+
+def open_schedules(app: Any, settings: Settings) -> Schedules:
+    """Return the schedule of a Celery app with a server object of its own; nothing is connected yet."""
+    return Schedules(
+        Server.from_url(settings.url, settings.redis_options),
+        prefix=settings.prefix,
+        zone=zone_of(app),
+        holder=f"{socket.gethostname()}:{os.getpid()}",
+        claimer=uuid.uuid4().hex,
+    )
+
+
+def zone_of(app: Any) -> str:
+    """Return the IANA name of an app's time zone (the ``timezone`` setting, UTC or the host's zone by default)."""
+    try:
+        name = zone_name(app.timezone)
+    except ScheduleError as exc:
+        raise ConfigurationError(
+            f"the app's time zone cannot be used: {exc}; set timezone = 'Area/City' in its configuration"
+        ) from exc
+    return name or "UTC"

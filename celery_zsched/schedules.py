@@ -1,0 +1,342 @@
+"""The schedule: a timeline whose ids are entries, each waiting at its next due moment.
+
+Three things never share a field: the entry as declared (its body), what happened last (its note), and what an operator
+has decided (its reason for being parked). Writing one leaves the others as they are.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from celery_zsched import planner
+from celery_zsched.connection import Server
+from celery_zsched.entry import EntrySpec, LastRun, OperatorState, decode, encode
+from celery_zsched.errors import ConflictError, EntryError, NotFoundError, ScheduleError, ZschedError
+from celery_zsched.keys import DEFAULT_PREFIX, SCHEDULE_TIMELINE
+from celery_zsched.timeline import MAX_BATCH, Timeline
+from celery_zsched.types import Hold, Item, Located, Outcome, Place, Put, from_us
+
+_T = TypeVar("_T")
+
+#: Why an entry is dead that has no occurrence to come; any other reason is a fault, and the entry is in quarantine.
+FINISHED = "finished"
+
+#: How often a write is tried anew when somebody else wrote the same entry at the same moment.
+ATTEMPTS = 5
+
+
+class Change(enum.Enum):
+    """What a save did."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+
+
+class State(enum.Enum):
+    """How an entry stands."""
+
+    SCHEDULED = "scheduled"
+    FIRING = "firing"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An entry as it stands on the server.
+
+    ``spec`` is None for a document that this process cannot read; ``fault`` then says why. ``due_us`` is when it is due
+    next, or would be if it were not paused; None when nothing is to come.
+    """
+
+    name: str
+    state: State
+    spec: EntrySpec | None
+    last: LastRun
+    operator: OperatorState
+    due_us: int | None
+    fault: str | None
+    located: Located
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """An entry under a lease of ours, whose moment has come; ``tries`` counts this claim and failed ones before it."""
+
+    name: str
+    document: bytes
+    hold: Hold
+    due_us: int
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The answer to a claim: what is due, the server's clock, and when to claim again without a ring (or None)."""
+
+    now_us: int
+    wake_us: int | None
+    due: list[Due]
+    lost: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Where an entry goes once its occurrence is sent: to its next due moment, or, with None, among the finished."""
+
+    hold: Hold
+    due_us: int | None
+    last: LastRun
+
+
+class Schedules:
+    """The schedule under one prefix on one server.
+
+    ``zone`` (IANA name) is the app's, for entries that name none. ``holder`` and ``claimer`` are those of
+    :class:`~celery_zsched.timeline.Timeline`. Errors are :class:`~celery_zsched.errors.ServerError` and its kinds.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        zone: str = "UTC",
+        holder: str = "",
+        claimer: str = "",
+    ) -> None:
+        self.server = server
+        self.prefix = prefix
+        self.zone = zone
+        self.timeline = Timeline(server, SCHEDULE_TIMELINE, prefix=prefix, holder=holder, claimer=claimer)
+
+    # -- Declaring
+
+    def save(self, spec: EntrySpec) -> Change:
+        """Store an entry. An unchanged schedule keeps its due time, a changed one is computed anew.
+
+        What happened last and an operator's decisions stay. Raises :class:`~celery_zsched.errors.ScheduleError` for an
+        entry that has nothing to come, :class:`~celery_zsched.errors.ConflictError` when others keep writing it.
+        """
+        changes, faults = self.save_many([spec])
+        for fault in faults.values():
+            raise fault
+        return changes[spec.name]
+
+    def save_many(self, specs: Iterable[EntrySpec]) -> tuple[dict[str, Change], dict[str, ZschedError]]:
+        """Store entries, in few round trips however many; return what was done, and the fault of each that was not."""
+        left = {spec.name: spec for spec in specs}
+        changes: dict[str, Change] = {}
+        faults: dict[str, ZschedError] = {}
+        for _ in range(ATTEMPTS):
+            for chunk in _chunks(list(left.values())):
+                self._save_chunk(chunk, changes, faults)
+            left = {name: spec for name, spec in left.items() if name not in changes and name not in faults}
+            if not left:
+                break
+        faults.update({name: ConflictError(f"the entry {name!r} is being written by others; retry") for name in left})
+        return changes, faults
+
+    def _save_chunk(
+        self, specs: Sequence[EntrySpec], changes: dict[str, Change], faults: dict[str, ZschedError]
+    ) -> None:
+        now_us, located = self.timeline.look([spec.name for spec in specs])
+        items: list[Item] = []
+        for spec in specs:
+            try:
+                item = self._item(spec, located.get(spec.name), now_us)
+            except (ScheduleError, EntryError) as exc:
+                faults[spec.name] = exc
+                continue
+            if item is None:
+                changes[spec.name] = Change.UNCHANGED
+            else:
+                items.append(item)
+        for item, placed in zip(items, self.timeline.put(items), strict=True):
+            if placed.outcome is not Outcome.CHANGED:
+                changes[item.id] = Change.UPDATED if item.id in located else Change.CREATED
+
+    def _item(self, spec: EntrySpec, located: Located | None, now_us: int) -> Item | None:
+        """Return what is to be put for an entry, or None when all is as it should be."""
+        stored = None
+        if located is not None:
+            try:
+                stored = decode(located.body)
+            except (EntryError, ScheduleError):
+                pass  # what cannot be read is replaced
+        if located is None or stored is None:
+            fresh = spec.installed(now_us)
+            coming = planner.first(fresh, now_us, zone=self.zone)
+            if coming.next_due_us is None:
+                raise ScheduleError(
+                    f"the entry {spec.name!r} has no occurrence to come; check its schedule, end and count"
+                )
+            mode, expect = (Put.REPLACE, _digest(located.body)) if located else (Put.NEW, "")
+            return Item(spec.name, encode(fresh), coming.next_due_us, mode=mode, expect=expect)
+        merged = spec.succeeding(stored, now_us)
+        body = encode(merged)
+        quarantined = located.place is Place.DEAD and located.reason != FINISHED
+        if body == located.body and not quarantined:
+            return None
+        expect = _digest(located.body)
+        if merged.fingerprint == stored.fingerprint and located.place is not Place.DEAD:
+            return Item(spec.name, body, mode=Put.REBODY, expect=expect)
+        coming = planner.first(merged, now_us, zone=self.zone, last=LastRun.from_json(located.note))
+        if coming.next_due_us is None:
+            return None  # finished, and nothing in the new document changes that
+        return Item(spec.name, body, coming.next_due_us, mode=Put.REPLACE, expect=expect)
+
+    def delete(self, name: str) -> None:
+        """Delete an entry with all that is known of it; raises :class:`~celery_zsched.errors.NotFoundError`."""
+        if self.timeline.remove([name]) == [None]:
+            raise NotFoundError(f"there is no entry {name!r}")
+
+    # -- Looking
+
+    def get(self, name: str) -> Stored:
+        """Return an entry; :class:`~celery_zsched.errors.NotFoundError` if there is none of that name."""
+        for stored in self.get_many([name]):
+            return stored
+        raise NotFoundError(f"there is no entry {name!r}")
+
+    def get_many(self, names: Iterable[str]) -> list[Stored]:
+        """Return those of the named entries that exist."""
+        return [_stored(located) for located in self.timeline.locate(names).values()]
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all entries, in no order; one that is added or deleted meanwhile may be missed."""
+        with self.server.translated("listing entries"):
+            seen: set[bytes] = set()
+            for name, _ in self.server.client.hscan_iter(self.timeline.keys.bodies, count=1000):
+                if name not in seen:
+                    seen.add(name)
+                    yield name.decode()
+
+    def all(self) -> Iterator[Stored]:
+        """Yield all entries, in no order, read a batch at a time."""
+        batch: list[str] = []
+        for name in self.names():
+            batch.append(name)
+            if len(batch) == MAX_BATCH:
+                yield from self.get_many(batch)
+                batch = []
+        yield from self.get_many(batch)
+
+    def now_us(self) -> int:
+        """Return the server's clock."""
+        return self.timeline.look([])[0]
+
+    # -- Operating
+
+    def pause(self, name: str, operator: OperatorState) -> None:
+        """Take an entry off the timeline until it is resumed; a paused one gets the new state.
+
+        Raises :class:`~celery_zsched.errors.NotFoundError`, and :class:`~celery_zsched.errors.ConflictError` for one
+        that is finished or in quarantine, since there is nothing to pause.
+        """
+        (found,) = self.timeline.park([name], operator.to_json().decode(), force=True)
+        if found is None:
+            raise NotFoundError(f"there is no entry {name!r}")
+        if found is Place.DEAD:
+            state = self.get(name).state.value
+            raise ConflictError(f"the entry {name!r} is {state}, so there is nothing to pause")
+
+    def resume(self, name: str, *, catch_up: bool = False) -> Stored:
+        """Put a paused entry back at its next future occurrence; return it as it then stands.
+
+        With ``catch_up`` the newest occurrence that the pause has swallowed is due at once. An entry that is not paused
+        is left alone.
+        """
+        for _ in range(ATTEMPTS):
+            now_us, located = self.timeline.look([name])
+            if name not in located:
+                raise NotFoundError(f"there is no entry {name!r}")
+            stored = _stored(located[name])
+            if stored.state is not State.PAUSED:
+                return stored
+            if stored.spec is None:
+                raise EntryError(f"the entry {name!r} cannot be resumed: {stored.fault}")
+            plan = planner.resume(stored.spec, stored.last, now_us, zone=self.zone, catch_up=catch_up)
+            if plan.sends:
+                self.timeline.unpark([name], plan.sends[-1].nominal_us)
+            elif plan.next_due_us is not None:
+                self.timeline.unpark([name], plan.next_due_us)
+            else:
+                self.timeline.bury([(name, "", FINISHED, b"")])
+        raise ConflictError(f"the entry {name!r} is being paused and resumed by others; retry")
+
+    # -- Firing
+
+    def claim(self, limit: int, lease_us: int, *, delivery_limit: int = 0) -> Turn:
+        """Take up to ``limit`` due entries under a lease of ``lease_us`` microseconds."""
+        batch = self.timeline.claim(limit, lease_us, linger=True, delivery_limit=delivery_limit)
+        due = [Due(item.id, item.body, Hold(item.id, item.token), item.due_us, item.count) for item in batch.items]
+        return Turn(batch.now_us, batch.wake_us, due, batch.lost)
+
+    def move(self, moves: Sequence[Move]) -> list[str]:
+        """Let entries go on to what comes next; return the names that were no longer ours, which were left alone."""
+        going = [(move.hold, move.due_us, move.last.to_json()) for move in moves if move.due_us is not None]
+        ended = [move for move in moves if move.due_us is None]
+        ending = [(move.hold.id, move.hold.token, FINISHED, move.last.to_json()) for move in ended]
+        lost = self.timeline.reschedule(going, linger=True) if going else []
+        return lost + (self.timeline.bury(ending) if ending else [])
+
+    def quarantine(self, due: Due, fault: str, last: LastRun | None = None) -> bool:
+        """Set an entry aside with its fault until it is mended; return whether it was still ours."""
+        note = b"" if last is None else last.to_json()
+        return not self.timeline.bury([(due.name, due.hold.token, fault, note)])
+
+    def last_runs(self, names: Sequence[str]) -> dict[str, LastRun]:
+        """Return what happened last to entries; a record that cannot be read counts as none."""
+        runs: dict[str, LastRun] = {}
+        with self.server.translated("reading what happened last"):
+            for chunk in _chunks(names):
+                notes = self.server.client.hmget(self.timeline.keys.notes, chunk)
+                runs.update({name: _last_run(note) for name, note in zip(chunk, notes, strict=True)})
+        return runs
+
+
+def _stored(located: Located) -> Stored:
+    spec, fault = None, None
+    try:
+        spec = decode(located.body)
+    except (EntryError, ScheduleError) as exc:
+        fault = str(exc)
+    operator = OperatorState()
+    due_us: int | None = located.due_us
+    if located.place is Place.DEAD:
+        state = State.FINISHED if located.reason == FINISHED else State.QUARANTINED
+        due_us = None
+        if state is State.QUARANTINED:
+            fault = f"{located.reason} (set aside {from_us(located.moment_us):%Y-%m-%d %H:%M:%S}Z)"
+    elif located.place is Place.PARKED:
+        state = State.PAUSED
+        try:
+            operator = OperatorState.from_json(located.reason)
+        except EntryError:
+            operator = OperatorState(paused=True, reason=located.reason)
+    else:
+        state = State.FIRING if located.place is Place.LEASED else State.SCHEDULED
+    return Stored(located.id, state, spec, _last_run(located.note), operator, due_us, fault, located)
+
+
+def _last_run(note: bytes | str | None) -> LastRun:
+    try:
+        return LastRun.from_json(note)
+    except EntryError:
+        return LastRun()
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha1(body, usedforsecurity=False).hexdigest()
+
+
+def _chunks(rows: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    for start in range(0, len(rows), MAX_BATCH):
+        yield rows[start : start + MAX_BATCH]
