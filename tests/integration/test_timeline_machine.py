@@ -1,0 +1,232 @@
+"""Random operations of several clients on a real server, compared with the model after each step."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from celery_zsched.connection import Server
+from celery_zsched.timeline import Timeline
+from celery_zsched.types import Hold, Item, Mark, Place, Put
+from tests.integration.timeline_model import Model
+from tests.lua.tables import AHEAD, LEVELS, PAST, clock, look
+from tests.servers import DEFAULT_KIND, RunningServer
+
+IDS = ["a", "b", "c d", "{e}", "ü~", "\N{PARTY POPPER}"]
+FOREVER = 3600 * 1_000_000
+
+clients = st.integers(0, 2)
+ids = st.sampled_from(IDS)
+bodies = st.sampled_from([b"", b"x", b"yy"])
+moments = st.sampled_from([PAST, PAST + 1, AHEAD, AHEAD + 1])
+#: Of tiny leases most have ended by the next step.
+leases = st.sampled_from([1, 300, FOREVER])
+reasons = st.sampled_from(["why", "because"])
+notes = st.sampled_from([b"", b"n", b"m"])
+#: Which of all tokens ever given out, counted from the latest.
+choices = st.lists(st.integers(0, 11), max_size=4)
+items = st.builds(
+    Item,
+    id=ids,
+    body=bodies,
+    due_us=st.none() | moments,
+    delay_us=st.none() | st.sampled_from([400, FOREVER]),
+    level=st.integers(0, LEVELS - 1),
+    mode=st.sampled_from(Put),
+    mark=st.none() | st.builds(Mark, st.just("entry"), st.integers(1, 2), st.integers(1, 9)),
+    expect=st.none() | st.just("") | bodies.map(lambda body: hashlib.sha1(body).hexdigest()),
+)
+
+
+class Machine(RuleBasedStateMachine):
+    """Three clients, one timeline, one model."""
+
+    def __init__(self, running: RunningServer) -> None:
+        super().__init__()
+        self.client = running.client()
+        self.client.flushall()
+        self.lines = [
+            Timeline(Server.from_url(running.url), "q ü", levels=LEVELS, holder=f"holder {number}", claimer=str(number))
+            for number in range(3)
+        ]
+        self.model = Model()
+        self.given: list[Hold] = []
+        self.tokens: set[Hold] = set()
+
+    def teardown(self) -> None:
+        """Close the connections."""
+        for line in self.lines:
+            line.server.close()
+        self.client.close()
+
+    def step(self, act: Callable[[], Any]) -> Any:
+        """Do one operation and remember between which moments of the server it was."""
+        before = clock(self.client)
+        answer = act()
+        self.window = (before, clock(self.client))
+        return answer
+
+    def chosen(self, numbers: list[int]) -> list[Hold]:
+        """Return some of the tokens that were given out, most of them stale."""
+        return [self.given[-1 - number] for number in dict.fromkeys(numbers) if number < len(self.given)]
+
+    @rule(by=clients, batch=st.lists(items, min_size=1, max_size=3))
+    def put(self, by: int, batch: list[Item]) -> None:
+        """Place items in every mode, with marks and expectations."""
+        placed = self.step(lambda: self.lines[by].put(batch))
+        assert placed == self.model.put(batch, placed)
+
+    @rule(by=clients, batch=st.lists(items, min_size=1, max_size=3))
+    def put_too_late(self, by: int, batch: list[Item]) -> None:
+        """What is no longer wanted changes nothing."""
+        placed = self.step(lambda: self.lines[by].put(batch, not_after_us=PAST))
+        assert {one.outcome.value for one in placed} == {"late"}
+
+    @rule(
+        by=clients,
+        limit=st.integers(0, 4),
+        lease=leases | st.just(0),
+        settle=choices,
+        delivery_limit=st.sampled_from([0, 0, 2]),
+        armed=st.booleans(),
+        linger=st.booleans(),
+    )
+    def claim(
+        self, by: int, limit: int, lease: int, settle: list[int], delivery_limit: int, armed: bool, linger: bool
+    ) -> None:
+        """Take what is free, in the order in which it must be."""
+        line, done = self.lines[by], self.chosen(settle)
+        batch = self.step(
+            lambda: line.claim(limit, lease, settle=done, delivery_limit=delivery_limit, armed=armed, linger=linger)
+        )
+        expected = self.model.claim(batch.now_us, limit, lease, line.holder, settle=done, delivery_limit=delivery_limit)
+        assert replace(batch, wake_us=None) == expected
+        assert batch.wake_us is None or not batch.items
+        for item in batch.items:
+            hold = Hold(item.id, item.token)
+            assert hold not in self.tokens
+            self.tokens.add(hold)
+            self.given.append(hold)
+
+    @rule(by=clients, which=choices, lease=leases)
+    def extend(self, by: int, which: list[int], lease: int) -> None:
+        """Renew leases, ended and stale ones among them."""
+        holds = self.chosen(which)
+        assert self.step(lambda: self.lines[by].extend(holds, lease)) == self.model.extend(holds, lease)
+
+    @rule(by=clients, which=choices)
+    def settle(self, by: int, which: list[int]) -> None:
+        """Settle, with stale tokens among them."""
+        holds = self.chosen(which)
+        assert self.step(lambda: self.lines[by].settle(holds)) == self.model.settle(holds)
+
+    @rule(by=clients, which=choices, counted=st.booleans(), delay=st.sampled_from([None, 0, 300, FOREVER]))
+    def release(self, by: int, which: list[int], counted: bool, delay: int | None) -> None:
+        """Give back, at once or later."""
+        holds = self.chosen(which)
+        answer = self.step(lambda: self.lines[by].release(holds, counted=counted, delay_us=delay))
+        assert answer == self.model.release(holds, counted=counted, delay_us=delay)
+
+    @rule(by=clients, which=choices, due=moments, note=notes, linger=st.booleans())
+    def reschedule(self, by: int, which: list[int], due: int, note: bytes, linger: bool) -> None:
+        """Move on to a next moment."""
+        moves = [(hold, due, note) for hold in self.chosen(which)]
+        answer = self.step(lambda: self.lines[by].reschedule(moves, linger=linger))
+        assert answer == self.model.reschedule(moves)
+
+    @rule(by=clients, which=st.lists(ids, max_size=3), reason=reasons, force=st.booleans())
+    def park(self, by: int, which: list[str], reason: str, force: bool) -> None:
+        """Park, by force at times."""
+        answer = self.step(lambda: self.lines[by].park(which, reason, force=force))
+        assert answer == self.model.park(which, reason, force=force)
+
+    @rule(by=clients, which=st.lists(ids, max_size=3), due=st.none() | moments)
+    def unpark(self, by: int, which: list[str], due: int | None) -> None:
+        """Put back what is parked."""
+        answer = self.step(lambda: self.lines[by].unpark(which, due))
+        assert answer == self.model.restore(Place.PARKED, which, due)
+
+    @rule(by=clients, which=st.lists(ids, max_size=3), due=st.none() | moments)
+    def revive(self, by: int, which: list[str], due: int | None) -> None:
+        """Put back what is dead."""
+        answer = self.step(lambda: self.lines[by].revive(which, due))
+        assert answer == self.model.restore(Place.DEAD, which, due)
+
+    @rule(by=clients, which=choices, others=st.lists(ids, max_size=2), reason=reasons, note=notes)
+    def bury(self, by: int, which: list[int], others: list[str], reason: str, note: bytes) -> None:
+        """Bury by token and by id."""
+        graves = [(hold.id, hold.token, reason, note) for hold in self.chosen(which)]
+        graves += [(id_, "", reason, note) for id_ in others]
+        assert self.step(lambda: self.lines[by].bury(graves)) == self.model.bury(graves)
+
+    @rule(by=clients, which=st.lists(ids, max_size=3), spare=st.booleans())
+    def remove(self, by: int, which: list[str], spare: bool) -> None:
+        """Delete, sparing the leased at times."""
+        answer = self.step(lambda: self.lines[by].remove(which, spare_leased=spare))
+        assert answer == self.model.remove(which, spare_leased=spare)
+
+    @rule(by=clients)
+    def purge(self, by: int) -> None:
+        """Delete what waits."""
+        assert self.step(lambda: self.lines[by].purge()) == self.model.purge()
+
+    @rule()
+    def flush_scripts(self) -> None:
+        """The server forgets every script."""
+        self.step(lambda: self.client.script_flush())
+
+    @rule(by=clients)
+    def count(self, by: int) -> None:
+        """Counts are those of the model."""
+        counts = self.step(lambda: self.lines[by].counts())
+        waiting = [one.due_us for one in self.model.upcoming()]
+        ready = sum(due <= counts.now_us for due in waiting)
+        assert (counts.ready, counts.delayed) == (ready, len(waiting) - ready)
+        places = [entry.place for entry in self.model.entries.values()]
+        assert [counts.leased, counts.parked, counts.dead] == [
+            places.count(place) for place in (Place.LEASED, Place.PARKED, Place.DEAD)
+        ]
+        assert counts.oldest_us == min(waiting, default=None)
+
+    @rule(by=clients, limit=st.integers(1, 3))
+    def page(self, by: int, limit: int) -> None:
+        """Pages of any size together are all that waits, in order."""
+        found = self.step(lambda: self.lines[by].upcoming(limit))
+        while len(page := self.lines[by].upcoming(limit, found[-1] if found else None)) and found:
+            found += page
+        assert found == self.model.upcoming()
+
+    @rule(by=clients, which=st.lists(ids, max_size=3))
+    def locate(self, by: int, which: list[str]) -> None:
+        """Ids are found with all that is known of them."""
+        located = self.step(lambda: self.lines[by].locate(which))
+        assert located == {id_: found for id_ in which if (found := self.model.located(id_))}
+
+    @invariant()
+    def everything_is_where_it_should_be(self) -> None:
+        """The whole keyspace is the model's: each id in one place, nothing left behind."""
+        actual = look(self.client, self.lines[0])
+        bells = {key: actual.pop(key) for key in list(actual) if key.startswith(("bell", "watch", "own:"))}
+        assert actual == self.model.state(actual, getattr(self, "window", (0, 0)))
+        assert set(bells.get("bell", {})) <= {"ring", "second"}
+        assert set(bells.get("watch", {})) <= {"0", "1", "2"}
+
+
+def test_random_operations_keep_every_rule(any_server: RunningServer) -> None:
+    """Whatever several clients do in whatever order, the server holds exactly what the model holds."""
+    thorough = any_server.kind == DEFAULT_KIND
+    run_state_machine_as_test(
+        lambda: Machine(any_server),
+        settings=settings(
+            max_examples=100 if thorough else 20,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
