@@ -82,17 +82,20 @@ class Engine:
         return 0.0
 
     def close(self) -> None:
-        """Give back what is claimed and not sent, and drop the waiting connection."""
+        """Give back what is claimed and not sent, leave waiting to the others, and drop the connections."""
         self._bell.close()
         held, self._held = list(self._held.values()), {}
-        if held:
-            try:
-                self.schedules.timeline.release([due.hold for due in held])
-            except ServerError as exc:
-                logger.warning(
-                    "%d claimed entries could not be given back (%s); they are free when their leases end, in %g s",
-                    len(held), exc, self.options.lease_s,
-                )  # fmt: skip
+        try:
+            self.schedules.timeline.release([due.hold for due in held])
+            if self._claim_at:
+                self.schedules.timeline.leave()
+                self._claim_at = 0.0
+        except ServerError as exc:
+            logger.warning(
+                "%d claimed entries could not be given back (%s); they are free when their leases end, in %g s",
+                len(held), exc, self.options.lease_s,
+            )  # fmt: skip
+        self.schedules.server.close()
 
     # -- One turn
 

@@ -123,6 +123,10 @@ class Timeline:
         batch.stale.extend(stale)
         return batch
 
+    def leave(self) -> None:
+        """End as a claimer: what this one would have woken for is left to another that is idle."""
+        self.run("leave", [self.claimer])
+
     # -- Holding
 
     def extend(self, holds: Iterable[Hold], lease_us: int) -> list[str]:
