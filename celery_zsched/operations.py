@@ -47,7 +47,7 @@ def pause_task(schedules: Schedules, target: str, *, reason: str | None = None, 
     if changed:
         operator = OperatorState(paused=True, by=by or whoami(), reason=reason, since_us=schedules.now_us())
         schedules.pause(stored.name, operator)
-    return _standing(schedules.get(stored.name), changed)
+    return standing(schedules.get(stored.name), changed)
 
 
 def resume_task(schedules: Schedules, target: str, *, catch_up: bool = False) -> Standing:
@@ -58,7 +58,7 @@ def resume_task(schedules: Schedules, target: str, *, catch_up: bool = False) ->
     """
     stored = _find(schedules, target)
     changed = stored.state is State.PAUSED
-    return _standing(schedules.resume(stored.name, catch_up=catch_up), changed)
+    return standing(schedules.resume(stored.name, catch_up=catch_up), changed)
 
 
 def whoami() -> str:
@@ -71,7 +71,7 @@ def whoami() -> str:
 
 
 def _find(schedules: Schedules, target: str) -> Stored:
-    for stored in schedules.get_many({target, target.removeprefix("entry:")}):
+    for stored in schedules.get_many(dict.fromkeys([target, target.removeprefix("entry:")])):
         return stored
     names = list(schedules.names())
     near = difflib.get_close_matches(target, names, n=CANDIDATES) or sorted(names)[:CANDIDATES]
@@ -79,8 +79,9 @@ def _find(schedules: Schedules, target: str) -> Stored:
     raise NotFoundError(f"there is no entry {target!r}{hint}")
 
 
-def _standing(stored: Stored, changed: bool) -> Standing:
-    coming = (
-        from_us(stored.due_us).isoformat() if stored.due_us is not None and stored.state is not State.PAUSED else None
-    )
+def standing(stored: Stored, changed: bool = False) -> Standing:
+    """Return how an entry stands, for people and as JSON."""
+    coming = None
+    if stored.due_us is not None and stored.state is not State.PAUSED:
+        coming = from_us(stored.due_us).isoformat()
     return Standing(stored.name, stored.state.value, changed, coming, stored.operator.reason, stored.operator.by)
