@@ -34,6 +34,9 @@ LAST_S = LAST_US // 1_000_000
 #: No two offsets of the IANA data differ by more than 26 hours (UTC-12 to UTC+14).
 _WIDEST_SHIFT_S = 2 * DAY_S
 
+#: How closely a zone is looked at: in the IANA data no two changes since 1970 are nearer than six days.
+_LOOK_S = 3 * DAY_S
+
 #: How far a zone's table is extended at a time.
 _CHUNK_S = 730 * DAY_S
 
@@ -62,12 +65,12 @@ class ZoneTable:
         return offset.days * DAY_S + offset.seconds
 
     def _transitions(self, low: int, high: int) -> tuple[list[int], list[int]]:
-        """Return the transitions in (low, high] and the offsets after each. Looks once a day, then closes in."""
+        """Return the transitions in (low, high] and the offsets after each. Looks now and then, and closes in."""
         at: list[int] = []
         after: list[int] = []
         current = self._offset(low)
         while low < high:
-            step = min(low + DAY_S, high)
+            step = min(low + _LOOK_S, high)
             while current != (ahead := self._offset(step)):
                 before, changed = low, step
                 while changed - before > 1:

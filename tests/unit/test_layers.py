@@ -45,6 +45,9 @@ VALUES = frozenset(name for names in ROWS[: ROW["keys"]] for name in names)
 #: What the row of values may not import: anything that talks to something.
 IO_MODULES = frozenset({"asyncio", "kombu", "redis", "socket", "subprocess", "threading", "valkey"})
 
+#: Parts of those that only turn values into values.
+PURE_MODULES = frozenset({"kombu.exceptions", "kombu.serialization"})
+
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -106,4 +109,4 @@ def test_no_modules_import_each_other() -> None:
 )
 def test_values_reach_for_nothing_outside(path: Path) -> None:
     """Decisions take their inputs as arguments: no Redis, no sockets, no processes."""
-    assert {name.partition(".")[0] for name in imports_of(path)} & IO_MODULES == set()
+    assert {name.partition(".")[0] for name in set(imports_of(path)) - PURE_MODULES} & IO_MODULES == set()
