@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from celery_zsched.embedded import (
     SERVER_LOG,
@@ -147,7 +149,7 @@ def _end_with_supervisor() -> None:
 
 def _wait_until_ready(server: subprocess.Popen[bytes], path: str, directory: Path) -> None:
     deadline = time.monotonic() + START_S
-    client = redis.Redis(unix_socket_path=path, socket_timeout=5, protocol=2)
+    client = redis.Redis(unix_socket_path=path, socket_timeout=5, protocol=2, retry=Retry(NoBackoff(), 0))
     said = "it did not answer"
     while time.monotonic() < deadline:
         if server.poll() is not None:
@@ -169,7 +171,9 @@ def _last_words(log: Path) -> str:
         lines = log.read_text(errors="replace").splitlines()
     except OSError:
         return "(no log)"
-    return " | ".join(line.strip() for line in lines[-5:] if line.strip()) or "(empty log)"
+    # A line with a "#" is a warning; without any, the last few lines have to do.
+    telling = [line.strip() for line in lines if " # " in line and "WARNING" not in line] or lines
+    return " | ".join(telling[-3:]) or "(empty log)"
 
 
 def _end_orphan(directory: Path) -> None:

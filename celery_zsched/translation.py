@@ -54,6 +54,8 @@ def _fits(exc: BaseException) -> tuple[type[ServerError], str]:
         code = _CODE.search(text[:300])
         if code:
             return _CODES[code[1]]
+    if isinstance(exc, theirs.RedisClusterException) and isinstance(exc.__cause__, theirs.RedisError):
+        return _fits(exc.__cause__)  # what the last node asked for the topology said
     # redis-py cuts the code off where it has a class for it.
     name = type(exc).__name__
     for code_name, names in _CLASSES.items():

@@ -26,6 +26,8 @@ from typing import Any, NoReturn
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 #: The kind that tests run on when they name none.
 DEFAULT_KIND = "valkey91"
@@ -248,7 +250,7 @@ class RunningServer:
             where |= {"ssl": True, "ssl_ca_certs": str(self.tls.authority), "ssl_check_hostname": False}
         if "requirepass" in self.config_at_start:
             where["password"] = self.config_at_start["requirepass"]
-        return redis.Redis(**{**where, "socket_timeout": 10, "protocol": 2, **kwargs})
+        return redis.Redis(**{**where, "socket_timeout": 10, "protocol": 2, "retry": Retry(NoBackoff(), 0), **kwargs})
 
     def log(self) -> str:
         """Return what the server has logged."""

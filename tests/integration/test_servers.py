@@ -59,6 +59,7 @@ def test_a_forwarder_freezes_cuts_and_is_replaced(
         assert client.ping()
 
 
+@pytest.mark.slow
 def test_a_replica_is_promoted(start_sentinel: Callable[..., SentinelSetup]) -> None:
     """When the primary dies, the sentinels make the replica the primary."""
     setup = start_sentinel()
