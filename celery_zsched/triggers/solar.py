@@ -30,8 +30,8 @@ EVENTS = {
     "dusk_astronomical": ("next_setting", "-18", True),
 }
 
-#: Within so many days every event that happens at all at a place has happened.
-_SEARCH_DAYS = 367
+#: Within so many days every event that goes on happening at a place has happened: near a pole, not every year.
+_SEARCH_DAYS = 1_100
 
 _DAY_US = DAY_S * SECOND_US
 
