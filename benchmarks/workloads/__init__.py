@@ -1,0 +1,1 @@
+"""One module a workload: ``measure(**parameters)`` returns its figures by name."""
