@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from kombu.transport import TRANSPORT_ALIASES
+
 __version__ = "0.1.0"
 
 #: Public name -> the module that holds it.
@@ -24,11 +26,19 @@ _HOMES: dict[str, str] = {
     "ServerError": "errors",
     "ServerFullError": "errors",
     "ServerUnavailableError": "errors",
+    "Transport": "transport",
     "ZschedError": "errors",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]
 
+#: Where kombu finds the transport.
+_TRANSPORT = "celery_zsched:Transport"
+
+# kombu has no entry points for transports, so importing this package is what makes them known. It reads the scheme
+# `zsched+redis` as the transport `zsched` when it opens a URL, and as a whole when it goes on to the next of several.
+for _name in ("", "+redis", "+rediss", "+unix", "+sentinel", "+cluster", "+embedded", "+valkey", "+valkeys"):
+    TRANSPORT_ALIASES.setdefault(f"zsched{_name}", _TRANSPORT)
 
 def __getattr__(name: str) -> Any:
     try:

@@ -5,7 +5,8 @@
 --       claims again at once), backup (microseconds), keep (how many dead to keep), then pairs id, token to settle first
 -- RETURNS: now, wake (when to claim again without a ring; '0': only on a ring or after the longest block),
 --          {word, id, ...} of what went wrong (lost: no body is left; buried: delivery limit reached; stale: a settle
---          by somebody who no longer holds the id), then five per item: id, body, token, count, due
+--          by somebody who no longer holds the id; left: with a number, how many at least are due and were not taken),
+--          then five per item: id, body, token, count, due
 -- RULES: 1, 2, 3, 4 (settling), 5, 6 (of idle claimers one wakes for the next due moment and one a little later)
 -- @flags allow-oom
 local leases, claims, bodies, dead, reasons, notes, bell, watch, own =
@@ -143,9 +144,24 @@ local function next_moment()
   return soonest
 end
 
+-- How many are left that are due, as far as one level tells: what a caller needs to choose its next limit.
+local function ready_left()
+  for level = 1, #timelines do
+    local count = call('ZCOUNT', timelines[level], '-inf', stamp(now))
+    if count > 0 then
+      return count
+    end
+  end
+  return 0
+end
+
 if #ids >= limit then
   -- Something may be left that this caller has no room for.
   if limit > 0 then
+    local left = ready_left()
+    if left > 0 then
+      trouble('left', stamp(left))
+    end
     local soonest = next_moment()
     if soonest then
       ring_for(soonest, bell, watch)

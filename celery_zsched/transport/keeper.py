@@ -1,0 +1,235 @@
+"""The thread that keeps a process's leases and sees its acks through, with connections of its own.
+
+Renewal depends on neither the worker's main loop nor the connection on which a message came: a task of hours in the
+solo pool keeps its lease, and what runs when a connection is lost is acked through the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+from celery_zsched.connection import Server
+from celery_zsched.errors import ServerError
+from celery_zsched.timeline import MAX_BATCH
+from celery_zsched.transport.desk import TOKEN_DIGITS, Desk, pairs
+from celery_zsched.transport.wires import Wires
+from celery_zsched.types import SECOND_US
+
+logger = logging.getLogger("celery_zsched.transport")
+
+#: An ack rides on the next claim if there is one within this time; otherwise the thread sends it. In seconds.
+ACK_DELAY_S = 0.003
+
+#: After a failure the thread tries again this much later, in seconds.
+RETRY_S = 0.5
+
+#: A thread that had nothing to keep for so long ends; it is started again when there is, in seconds.
+IDLE_S = 60.0
+
+_all_keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
+class Keeper:
+    """Renews the leases of all desks of one server, and sends what was not sent otherwise.
+
+    ``stall_s`` is how long the main loop may stand still before leases are no longer renewed (None: for ever); the
+    loop shows that it moves by setting :attr:`alive_at` to the monotonic clock.
+    """
+
+    def __init__(self, server: Server, *, stall_s: float | None = None) -> None:
+        self._wires = Wires(server, limit=2)
+        self.stall_s = stall_s
+        self.alive_at = time.monotonic()
+        self._start_over()
+        _all_keepers.add(self)
+
+    def _start_over(self) -> None:
+        #: Queue -> what is held of it.
+        self.desks: dict[str, Desk] = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._asleep = False
+        self._thread: threading.Thread | None = None
+        self._next_renewal = 0.0
+        self._stalled = False
+        self._failing = False
+
+    def desk(self, queue: str, make: Callable[[], Desk]) -> Desk:
+        """Return the desk of a queue; ``make`` is called for the first time."""
+        with self._lock:
+            found = self.desks.get(queue)
+            if found is None:
+                found = self.desks[queue] = make()
+            return found
+
+    def nudge(self) -> None:
+        """Make the thread look at what there is to do; cheap when it is looking anyway."""
+        if self._asleep:
+            self._asleep = False
+            self._wake.set()
+        elif self._thread is None:
+            self._start()
+
+    def hold(self) -> None:
+        """Note that something is held; the thread looks often enough by itself once it runs."""
+        if self._thread is None:
+            self._start()
+
+    def flush(self, desks: list[Desk] | None = None) -> None:
+        """Send every waiting ack and give-back now, in the caller's thread; raises what goes wrong."""
+        for desk in desks if desks is not None else list(self.desks.values()):
+            while desk.acks or desk.returns:
+                self._send(desk)
+
+    # -- The thread
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                # A daemon, since the process's end ends the leases.
+                self._thread = threading.Thread(target=self._run, name="zsched-leases", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        me = threading.current_thread()
+        idle_since: float | None = None
+        while self._thread is me:
+            try:
+                now = time.monotonic()
+                pause = self._round(now)
+                self._failing = False
+                idle_since = None if self._has_work() else idle_since or now
+                if idle_since is not None and now - idle_since >= IDLE_S:
+                    self._thread = None
+                    if not self._has_work():  # looked at again: something may have come before it saw us gone
+                        self._wires.close()
+                        return
+                    self._thread = me
+            except ServerError as exc:
+                if not self._failing:  # once for each outage
+                    logger.warning("leases and acks: %s; tried again until it is known to be done", exc)
+                self._failing = True
+                pause = RETRY_S
+            except Exception:
+                logger.exception("leases and acks: an error that was not foreseen; tried again")
+                pause = RETRY_S
+            self._sleep(pause)
+
+    def _has_work(self) -> bool:
+        return any(desk.held or desk.waiting_since is not None for desk in list(self.desks.values()))
+
+    def _sleep(self, pause: float) -> None:
+        self._wake.clear()
+        if pause > ACK_DELAY_S:
+            self._asleep = not self._failing
+            if self._asleep and any(desk.waiting_since is not None for desk in list(self.desks.values())):
+                self._asleep = False  # one came before it could see that we sleep
+                pause = ACK_DELAY_S
+        self._wake.wait(pause)
+        self._asleep = False
+
+    def _round(self, now: float) -> float:
+        """Do what is due; return in how many seconds to look again. An error of one part does not keep back the other."""
+        trouble: ServerError | None = None
+        pause = max(0.0, self._next_renewal - now)
+        if not pause:
+            try:
+                pause = self._renew_all(now)
+            except ServerError as exc:
+                trouble = exc
+        for desk in list(self.desks.values()):
+            since = desk.waiting_since
+            if since is not None and now - since >= ACK_DELAY_S:
+                try:
+                    self._send(desk)
+                except ServerError as exc:
+                    trouble = exc
+                since = desk.waiting_since
+            if since is not None:
+                pause = min(pause, max(0.0005, since + ACK_DELAY_S - now))
+        if trouble is not None:
+            raise trouble
+        return pause
+
+    def _renew_all(self, now: float) -> float:
+        period = min((desk.lease_us for desk in list(self.desks.values())), default=3 * SECOND_US) / 3e6
+        holding = [desk for desk in list(self.desks.values()) if desk.held]
+        if holding and self._may_renew(now):
+            for desk in holding:
+                # What was claimed just now is renewed in the next round, at half its lease.
+                self._renew(desk, [tag for tag, since in list(desk.held.items()) if now - since > period / 2])
+        self._next_renewal = now + period
+        return period
+
+    def _may_renew(self, now: float) -> bool:
+        stalled = self.stall_s is not None and now - self.alive_at > self.stall_s
+        if stalled and not self._stalled:
+            logger.error(
+                "the worker's main loop has stood still for %.0f s (stall_timeout is %g s): its leases are no longer "
+                "renewed, and its messages go to other workers",
+                now - self.alive_at, self.stall_s,
+            )  # fmt: skip
+        self._stalled = stalled
+        return not stalled
+
+    def _renew(self, desk: Desk, tags: list[str]) -> None:
+        renewed: dict[str, float] = {}
+        for start in range(0, len(tags), MAX_BATCH):
+            chunk = tags[start : start + MAX_BATCH]
+            began = time.monotonic()
+            stale = self._wires.call(desk.extend_call, [desk.lease_us, *pairs(chunk)])
+            if stale:
+                # What was acked meanwhile is no longer held, and so not lost.
+                desk.lose(id_.decode() for id_ in stale)
+            renewed.update(dict.fromkeys(chunk, began))
+        desk.renewed = renewed
+
+    def _send(self, desk: Desk) -> None:
+        tags = desk.take_acks()
+        if tags:
+            try:
+                stale = self._wires.call(desk.settle_call, pairs(tags))
+            except BaseException:
+                desk.not_sent(tags)
+                raise
+            desk.settled(tags, [id_.decode() for id_ in stale])
+        returns: list[tuple[str, str]] = []
+        while desk.returns and len(returns) < MAX_BATCH:
+            returns.append(desk.returns.popleft())
+        if returns:
+            try:
+                self._wires.call(
+                    desk.release_call,
+                    [part for tag, how in returns for part in (tag[TOKEN_DIGITS:], tag[:TOKEN_DIGITS], how)],
+                )
+            except BaseException:
+                desk.returns.extendleft(reversed(returns))
+                raise
+        desk.waiting_since = time.monotonic() if desk.acks or desk.returns else None
+
+    def confirm(self, desk: Desk, tag: str) -> bool:
+        """Return whether a lease still stands; the server is asked only if it may have ended."""
+        known = desk.is_current(tag, time.monotonic())
+        if known is not None:
+            return known
+        began = time.monotonic()
+        stale = self._wires.call(desk.extend_call, [desk.lease_us, *pairs([tag])])
+        if stale:
+            desk.lose(id_.decode() for id_ in stale)
+            return False
+        desk.renewed = {**desk.renewed, tag: began}
+        return True
+
+
+def _forget_all_after_fork() -> None:
+    # A child holds nothing: the parent renews and acks.
+    for keeper in _all_keepers:
+        keeper._start_over()
+
+
+os.register_at_fork(after_in_child=_forget_all_after_fork)

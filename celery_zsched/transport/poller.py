@@ -1,0 +1,333 @@
+"""What makes a connection's consumers go: claims while there is something to take, and one blocking pop when not.
+
+The same steps serve ``drain_events`` and Celery's event loop. A pop is outstanding only while every consumer is idle,
+so that nobody takes a ring and then keeps busy with something else.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kombu.utils.eventio import ERR, READ
+from kombu.utils.eventio import poll as make_poll
+
+from celery_zsched.transport.pops import Pop
+from celery_zsched.transport.source import Source, wakes_in
+
+#: For so long the event loop is kept from its other duties by deliveries in a row, in seconds.
+TURN_S = 0.005
+
+
+class Poller:
+    """Claims and delivers for the channels of one connection."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._broker = transport.broker
+        self.channels: list[Any] = []
+        #: Group of queues whose bells one pop can wait for -> the pop.
+        self._pops: dict[str, Pop] = {}
+        self._stale_pops = False
+        self._loop: LoopSide | None = None
+
+    @staticmethod
+    def clock() -> float:
+        """Return our monotonic clock."""
+        return time.monotonic()
+
+    def add(self, channel: Any) -> None:
+        """Serve a channel."""
+        self.channels.append(channel)
+
+    def discard(self, channel: Any) -> None:
+        """Serve a channel no longer."""
+        if channel in self.channels:
+            self.channels.remove(channel)
+        self.changed()
+
+    def changed(self) -> None:
+        """Note that channels consume from other queues than before."""
+        self._stale_pops = True
+
+    def close(self) -> None:
+        """Drop every link."""
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+        for pop in self._pops.values():
+            pop.close()
+        self._pops.clear()
+
+    # -- The steps
+
+    def deliver_next(self) -> bool:
+        """Hand one message to its consumer; return False if none was claimed."""
+        for channel in self.channels:
+            if channel.deliver_next():
+                if len(self.channels) > 1 and channel in self.channels:
+                    self.channels.remove(channel)
+                    self.channels.append(channel)
+                return True
+        return False
+
+    def has_buffered(self) -> bool:
+        """Return whether something was claimed and is not delivered yet."""
+        return any(channel.buffered() for channel in self.channels)
+
+    def claim(self, now: float) -> bool:
+        """Claim what may be taken now; return whether anything came."""
+        self._broker.keeper.alive_at = now
+        armed = False
+        for pop in self._pops.values():
+            pop.check(now)
+            armed = armed or pop.armed
+        if armed:
+            for source in self._sources():
+                if source.dry and source.wake_at is not None and now >= source.wake_at:
+                    source.dry = False
+        got = False
+        for channel in list(self.channels):
+            if channel.sources and channel.claim(now, armed=armed):
+                got = True
+        if got and armed:
+            # A claim ended our own pop, lest it take a ring while its message is worked on.
+            for pop in self._pops.values():
+                if pop.armed and not self._own_ended(pop):
+                    pop.close()
+        return got
+
+    def _own_ended(self, pop: Pop) -> bool:
+        """Read the answer of a pop that a claim of ours has ended; False if the claim was of another pop's queues."""
+        took = [source for source in self._sources() if source.buffer and source.own_bell in pop.keys]
+        if took:
+            self._heard(pop.read())
+        return True
+
+    def arm(self) -> None:
+        """Wait for a ring on all queues from which something may be taken, if all of them are known to be empty."""
+        if self._stale_pops:
+            self._drop_pops()
+        groups: dict[str, list[Source]] = {}
+        for channel in self.channels:
+            if channel.sources and channel.qos.can_consume():
+                for source in channel.sources.values():
+                    if not source.dry:
+                        return
+                    groups.setdefault(self._group(source), []).append(source)
+        for name, sources in groups.items():
+            pop = self._pops.get(name)
+            if pop is None:
+                pop = self._pops[name] = Pop(self._broker.server, self._broker.settings.max_block)
+            keys = tuple([source.bell for source in sources] + [source.own_bell for source in sources])
+            if pop.armed and pop.keys != keys:
+                self._drop_pops()  # other queues than before have credit
+                return
+            if not pop.armed:
+                pop.arm(keys)
+                if self._loop is not None:
+                    self._loop.watch(pop)
+
+    def heard(self, pop: Pop) -> None:
+        """Take in the end of a pop: its queue is worth a claim, or all of them after its time-out."""
+        self._heard(pop.read())
+
+    def _heard(self, key: str | None) -> None:
+        for source in self._sources():
+            if key is None or source.bell == key:
+                source.dry = False
+
+    def _drop_pops(self) -> None:
+        self._stale_pops = False
+        for pop in self._pops.values():
+            if pop.armed:
+                if self._loop is not None:
+                    self._loop.unwatch(pop)
+                pop.close()
+                # It may have taken a ring with it.
+                self._heard(None)
+
+    def _group(self, source: Source) -> str:
+        # Bells in different slots cannot be waited for in one command.
+        return source.queue if self._broker.server.address.kind == "cluster" else ""
+
+    def _sources(self) -> list[Source]:
+        return [source for channel in self.channels for source in channel.sources.values()]
+
+    def armed_pops(self) -> list[Pop]:
+        """Return the pops that are outstanding."""
+        return [pop for pop in self._pops.values() if pop.armed]
+
+    def wakes_in(self, now: float) -> float | None:
+        """Return in how many seconds there is something to do without a ring, or None."""
+        sources = [
+            source
+            for channel in self.channels
+            if channel.sources and channel.qos.can_consume()
+            for source in channel.sources.values()
+        ]
+        return wakes_in(sources, now)
+
+    # -- Without an event loop
+
+    def drain(self, timeout: float | None) -> None:
+        """Deliver one message; raise ``socket.timeout`` if there is none within ``timeout`` seconds (None: wait)."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self.deliver_next():
+                return
+            now = time.monotonic()
+            self._wake_sources(now)
+            if self.claim(now):
+                continue
+            self.arm()
+            now = time.monotonic()
+            left = None if deadline is None else deadline - now
+            if left is not None and left <= 0 and timeout:
+                raise socket.timeout("timed out")
+            self._wait(left, now)
+            if timeout == 0 and not self.has_buffered() and not any(not source.dry for source in self._sources()):
+                raise socket.timeout("timed out")
+
+    def _wake_sources(self, now: float) -> None:
+        if not self.armed_pops():
+            for source in self._sources():
+                if source.wake_at is not None and now >= source.wake_at:
+                    source.dry = False
+
+    def _wait(self, left: float | None, now: float) -> None:
+        waits = [wait for wait in (left, self.wakes_in(now)) if wait is not None]
+        pops = self.armed_pops()
+        if not pops:
+            # No credit, or a moment of courtesy: acks of other threads change that, so it is looked at often.
+            time.sleep(min([*waits, 0.01]))
+            return
+        patience = min([*waits, self._broker.settings.max_block])
+        poller = make_poll()
+        try:
+            by_fd = {pop.fileno(): pop for pop in pops}
+            for fd in by_fd:
+                poller.register(fd, READ | ERR)
+            for fd, _ in poller.poll(max(0.0, patience)) or ():
+                self.heard(by_fd[fd])
+        finally:
+            poller.close()
+
+    # -- In an event loop
+
+    def join(self, loop: Any) -> None:
+        """Be driven by Celery's event loop."""
+        self._loop = LoopSide(self, loop)
+
+
+class LoopSide:
+    """A poller's side towards Celery's event loop."""
+
+    def __init__(self, poller: Poller, loop: Any) -> None:
+        self._poller = poller
+        self._hub = loop
+        self._pid = os.getpid()
+        # A pipe that is readable while there is something to deliver, so that the loop comes back at once.
+        self._ready_fd, self._signal_fd = os.pipe()
+        os.set_blocking(self._ready_fd, False)
+        self._signalled = False
+        self._timer: Any = None
+        self._timer_at = 0.0
+        self._watched: dict[int, Pop] = {}
+        loop.add_reader(self._ready_fd, self._on_ready)
+        loop.on_tick.add(self._on_tick)
+        self._run_ready: Callable[[], None] | None = self._run_ready_callbacks if hasattr(loop, "_pop_ready") else None
+
+    def watch(self, pop: Pop) -> None:
+        """Have the loop tell when a pop ends."""
+        fd = pop.fileno()
+        if self._watched.get(fd) is not pop:
+            self._watched[fd] = pop
+            self._hub.add_reader(fd, self._on_pop, pop, fd)
+
+    def unwatch(self, pop: Pop) -> None:
+        """Stop that."""
+        for fd, watched in list(self._watched.items()):
+            if watched is pop:
+                del self._watched[fd]
+                self._hub.remove(fd)
+
+    def close(self) -> None:
+        """Leave the loop."""
+        self._hub.on_tick.discard(self._on_tick)
+        if self._timer is not None:
+            self._timer.cancel()
+        for fd in [self._ready_fd, *self._watched]:
+            self._hub.remove(fd)
+        self._watched.clear()
+        os.close(self._ready_fd)
+        os.close(self._signal_fd)
+
+    def _on_tick(self) -> None:
+        poller = self._poller
+        if not poller.has_buffered():
+            now = time.monotonic()
+            poller._wake_sources(now)
+            if not poller.claim(now):
+                poller.arm()
+                self._set_timer(time.monotonic())
+                return
+        self._signal()
+
+    def _signal(self) -> None:
+        if not self._signalled:
+            self._signalled = True
+            os.write(self._signal_fd, b"\0")
+
+    def _on_ready(self) -> None:
+        poller = self._poller
+        until = time.monotonic() + TURN_S
+        while True:
+            if not poller.deliver_next():
+                now = time.monotonic()
+                poller._wake_sources(now)
+                if not poller.claim(now):
+                    break
+                continue
+            if time.monotonic() >= until:
+                return  # readable still: the loop comes back once it has done its other duties
+            if self._run_ready is None:
+                return
+            # As at the start of each of the loop's rounds: acks are known before the next message is started.
+            self._run_ready()
+        if self._signalled:
+            self._signalled = False
+            os.read(self._ready_fd, 16)
+
+    def _run_ready_callbacks(self) -> None:
+        for item in self._hub._pop_ready():
+            if item:
+                item()
+
+    def _on_pop(self, pop: Pop, fd: int) -> None:
+        if pop.armed and pop.fileno() == fd:
+            try:
+                self._poller.heard(pop)
+            except BaseException:
+                self.unwatch(pop)
+                raise
+            self._on_ready()
+
+    def _set_timer(self, now: float) -> None:
+        wait = self._poller.wakes_in(now)
+        if wait is None:
+            return
+        at = now + wait
+        if self._timer is not None:
+            if now < self._timer_at <= at:
+                return  # it goes off before; then the next is set
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._hub.call_later(wait, self._on_timer)
+
+    def _on_timer(self) -> None:
+        """Do nothing: the round that comes claims what is due."""
+        self._timer = None

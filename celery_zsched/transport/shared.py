@@ -1,0 +1,124 @@
+"""What all connections of a process to one broker share: its settings, its client, its wires, its leases."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from celery_zsched import scripts
+from celery_zsched.connection import Server
+from celery_zsched.keys import queue_timeline
+from celery_zsched.server_options import split_options
+from celery_zsched.timeline import Timeline
+from celery_zsched.transport.desk import Desk
+from celery_zsched.transport.keeper import Keeper
+from celery_zsched.transport.wires import Call, Wires
+from celery_zsched.transport_settings import TransportSettings
+from celery_zsched.types import SECOND_US
+
+logger = logging.getLogger("celery_zsched.transport")
+
+_brokers: weakref.WeakValueDictionary[tuple[str, str], Broker] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+_noticed: set[str] = set()
+
+
+class Broker:
+    """One broker as this process sees it."""
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        self.settings, notices = TransportSettings.from_options(options)
+        for notice in notices:
+            if notice not in _noticed:  # once for each process
+                _noticed.add(notice)
+                logger.warning(notice)
+        server_options, _ = split_options(options)
+        self.server = Server.from_url(url, server_options)
+        limits = self.server.address.options
+        self.wires = Wires(self.server, limit=limits.max_connections, patience_s=limits.pool_timeout)
+        self.keeper = Keeper(self.server, stall_s=self.settings.stall_timeout)
+        #: Who holds what is leased, as others see it. A worker puts its node name here.
+        self.holder = f"{socket.gethostname()}:{os.getpid()}"
+        self.levels = len(self.settings.priority_steps)
+        self.lease_us = int(self.settings.lease_timeout * SECOND_US)
+        self._calls: dict[tuple[str, str], Call] = {}
+        self._users = 0
+
+    @classmethod
+    def of(cls, url: str, options: Mapping[str, Any]) -> Broker:
+        """Return the broker that a URL and options name, the same for all who ask in this process."""
+        key = (url, repr(sorted((str(name), repr(value)) for name, value in options.items())))
+        with _lock:
+            found = _brokers.get(key)
+            if found is None:
+                found = _brokers[key] = cls(url, options)
+            return found
+
+    def opened(self) -> None:
+        """Note one more connection."""
+        with _lock:
+            self._users += 1
+
+    def closed(self) -> None:
+        """Note one connection less; after the last one nothing idle is kept open."""
+        with _lock:
+            self._users -= 1
+            last = self._users <= 0
+        if last:
+            self.wires.close()
+
+    def timeline(self, queue: str, *, claimer: str = "") -> Timeline:
+        """Return the timeline of a queue."""
+        return Timeline(
+            self.server,
+            queue_timeline(queue),
+            prefix=self.settings.key_prefix,
+            levels=self.levels,
+            holder=self.holder,
+            claimer=claimer,
+        )
+
+    def call(self, name: str, queue: str) -> Call:
+        """Return a script on the keys of a queue, ready to be called."""
+        found = self._calls.get((name, queue))
+        if found is None:
+            if len(self._calls) > 5000:  # queues come and go; what is used is soon back
+                self._calls.clear()
+            script = scripts.load(name)
+            found = self._calls[name, queue] = Call(script, script.key_names(self.timeline(queue).keys))
+        return found
+
+    def desk(self, queue: str) -> Desk:
+        """Return what this process holds of a queue."""
+        return self.keeper.desk(queue, lambda: self._new_desk(queue))
+
+    def _new_desk(self, queue: str) -> Desk:
+        return Desk(
+            self.timeline(queue),
+            lease_us=self.lease_us,
+            delivery_limit=self.settings.delivery_limit or 0,
+            dead_limit=self.settings.dead_limit,
+        )
+
+    def level(self, priority: Any) -> int:
+        """Return the level of a priority, 0 to be served first."""
+        steps = self.settings.priority_steps
+        try:
+            asked = int(priority or 0)
+        except (TypeError, ValueError):
+            asked = 0
+        if not 0 <= asked <= 9:
+            if "priority" not in _noticed:
+                _noticed.add("priority")
+                logger.warning("priority %d is outside 0 to 9 and is taken as the nearest of them", asked)
+            asked = min(9, max(0, asked))
+        at = 0
+        for position, step in enumerate(steps):
+            if step <= asked:
+                at = position
+        return at if self.settings.priority_order == "redis" else len(steps) - 1 - at

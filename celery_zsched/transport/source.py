@@ -1,0 +1,157 @@
+"""One queue that one channel consumes from: claims, and what they brought until it is delivered."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from celery_zsched import scripts
+from celery_zsched.timeline import BACKUP_US
+from celery_zsched.transport.appetite import Appetite
+from celery_zsched.transport.desk import Desk, pairs
+from celery_zsched.transport.shared import Broker
+from celery_zsched.transport.wires import Call
+
+logger = logging.getLogger("celery_zsched.transport")
+
+#: A claimed message that is not delivered yet: delivery tag, body, deliveries.
+Waiting = tuple[str, bytes, int]
+
+#: A queue that had nothing is asked again after so long while others keep its consumer busy, in seconds.
+RECHECK_S = 0.02
+
+
+class Source:
+    """Claims from one queue for one consumer.
+
+    ``on_buried`` is told of ids that were set aside as dead by one of our claims.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        queue: str,
+        callback: Callable[[Any], Any],
+        *,
+        no_ack: bool,
+        on_buried: Callable[[str, Sequence[str]], None] | None = None,
+    ) -> None:
+        self.broker = broker
+        self.queue = queue
+        self.callback = callback
+        self.no_ack = no_ack
+        self.desk: Desk = broker.desk(queue)
+        self.timeline = broker.timeline(queue, claimer=uuid.uuid4().hex[:16])
+        script = scripts.load("claim")
+        self.call = Call(script, script.key_names(self.timeline.keys, self.timeline.own_bell))
+        self.bell = self.timeline.keys.bell
+        self.own_bell = self.timeline.own_bell
+        self.appetite = Appetite()
+        self.buffer: deque[Waiting] = deque()
+        #: Whether the last claim found nothing more that is due.
+        self.dry = False
+        self.asked_at = 0.0
+        #: When to claim again without a ring, by our monotonic clock.
+        self.wake_at: float | None = None
+        self._on_buried = on_buried
+        self._sent: list[str] = []
+
+    def limit(self, credit: int, now: float) -> int:
+        """Return how many messages to claim now."""
+        if self.no_ack:
+            # Removed as it is claimed: what is not delivered would be lost with us.
+            return min(1, self.appetite.limit(credit, 1, now))
+        return self.appetite.limit(credit, self.broker.settings.claim_limit, now)
+
+    def arguments(self, limit: int, *, armed: bool) -> list[scripts.Argument]:
+        """Return the arguments of a claim, with the acks that ride on it."""
+        desk = self.desk
+        self._sent = desk.take_acks() if desk.acks else []
+        head: list[scripts.Argument] = [
+            limit, 0 if self.no_ack else desk.lease_us, self.timeline.holder, self.timeline.claimer,
+            desk.delivery_limit, "1" if armed else "0", "0", BACKUP_US, desk.dead_limit,
+        ]  # fmt: skip
+        return head + pairs(self._sent) if self._sent else head
+
+    def failed(self) -> None:
+        """Note that the claim's answer did not come."""
+        self.desk.not_sent(self._sent)
+        self._sent = []
+
+    def answered(self, answer: list[Any], limit: int, now: float) -> int:
+        """Take in a claim's answer; return how many messages it brought."""
+        left, stale = 0, None
+        if answer[2]:
+            left, stale = self._troubles(answer[2])
+        if self._sent:
+            self.desk.settled(self._sent, stale or ())
+            self._sent = []
+        count = (len(answer) - 3) // 5
+        if count:
+            buffer, held, keep = self.buffer, self.desk.held, not self.no_ack
+            for at in range(3, len(answer), 5):
+                tag = (answer[at + 2] + answer[at]).decode()
+                buffer.append((tag, answer[at + 1], answer[at + 3]))
+                if keep:
+                    held[tag] = now
+            if keep:
+                self.broker.keeper.hold()
+        self.appetite.took(count, left, now)
+        self.asked_at = now
+        wake_us = int(answer[1])
+        self.wake_at = now + (wake_us - int(answer[0])) / 1e6 if wake_us else None
+        self.dry = count < limit and not (wake_us and wake_us <= int(answer[0]))
+        return count
+
+    def give_back(self) -> None:
+        """Give back what was not delivered, as if it had never been claimed."""
+        while self.buffer:
+            tag, _, _ = self.buffer.popleft()
+            self.desk.give_back(tag)
+        self.broker.keeper.nudge()
+
+    def set_aside(self, tag: str, reason: str) -> None:
+        """Bury a message that cannot be delivered or shall not be delivered again."""
+        ((id_, token),) = [pairs([tag])]
+        self.desk.held.pop(tag, None)
+        self.timeline.bury([(str(id_), str(token), reason)], keep=self.desk.dead_limit)
+
+    def _troubles(self, words: Sequence[bytes]) -> tuple[int, list[str]]:
+        left, stale, buried = 0, [], []
+        for at in range(0, len(words), 2):
+            word, said = words[at], words[at + 1].decode()
+            if word == b"left":
+                left = int(said)
+            elif word == b"stale":
+                stale.append(said)
+            elif word == b"buried":
+                buried.append(said)
+                logger.error(
+                    "message %s of queue %s was delivered %d times without an end and is set aside with the dead; see "
+                    "it with `celery zsched dead`",
+                    said, self.queue, self.desk.delivery_limit,
+                )  # fmt: skip
+            else:
+                logger.error("message %s of queue %s had lost its body and is dropped", said, self.queue)
+        if buried and self._on_buried is not None:
+            self._on_buried(self.queue, buried)
+        return left, stale
+
+
+def wakes_in(sources: Sequence[Source], now: float) -> float | None:
+    """Return in how many seconds one of several sources is to be claimed from without a ring, or None."""
+    soonest: float | None = None
+    for source in sources:
+        at = source.wake_at if source.dry else source.appetite.not_before
+        if at is not None and (soonest is None or at < soonest):
+            soonest = at
+    return None if soonest is None else max(0.0, soonest - now)
+
+
+def monotonic() -> float:
+    """Return our own clock."""
+    return time.monotonic()

@@ -1,0 +1,147 @@
+"""The transport: kombu's connection to a broker on Redis or Valkey."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+import redis
+from kombu.connection import resolve_aliases
+from kombu.transport import virtual
+
+from celery_zsched.errors import ConfigurationError, ServerError, ServerUnavailableError
+from celery_zsched.transport.channel import Channel
+from celery_zsched.transport.poller import Poller
+from celery_zsched.transport.shared import Broker
+from celery_zsched.urls import mask as masked
+
+#: What kombu's URLs of this transport begin with.
+ALIAS = "zsched"
+
+# What monitors read as the transport's name: they look for one they know, and ask for queue lengths accordingly.
+resolve_aliases.update({ALIAS: "redis", "celery_zsched:Transport": "redis"})
+
+
+class Transport(virtual.Transport):  # type: ignore[misc]
+    """One connection. Its channels share the process's broker, so it costs little."""
+
+    Channel = Channel
+
+    can_parse_url = True
+    default_port = 6379
+    polling_interval = None
+    driver_type = "redis"
+    driver_name = "celery-zsched"
+
+    implements = virtual.Transport.implements.extend(
+        asynchronous=True,
+        batch_publish=True,
+        exchange_type=frozenset(["direct", "topic", "fanout"]),
+    )
+    connection_errors = (
+        *virtual.Transport.connection_errors,
+        ServerUnavailableError,
+        redis.ConnectionError,
+        redis.TimeoutError,
+        OSError,
+    )
+    channel_errors = (*virtual.Transport.channel_errors, ServerError, ConfigurationError, redis.ResponseError)
+
+    def __init__(self, client: Any, **kwargs: Any) -> None:
+        super().__init__(client, **kwargs)
+        self.url = url_of(client)
+        if client.hostname and "://" in client.hostname and not client.uri_prefix:
+            client.uri_prefix = ALIAS  # a plain URL with the transport named apart: say what it is
+        if self.url.startswith(("sentinel", "cluster")):
+            client.cycle = None  # the hosts of the URL are one broker, and not several to choose from
+        self._broker: Broker | None = None
+        self._poller: Poller | None = None
+        self._open = False
+
+    @property
+    def broker(self) -> Broker:
+        """The process's broker."""
+        if self._broker is None:
+            options = dict(self.client.transport_options)
+            if self.client.ssl:
+                options["ssl"] = self.client.ssl
+            self._broker = Broker.of(self.url, options)
+        return self._broker
+
+    @property
+    def poller(self) -> Poller:
+        """What makes this connection's consumers go."""
+        if self._poller is None:
+            self._poller = Poller(self)
+        return self._poller
+
+    def driver_version(self) -> str:
+        """Return the version of this package."""
+        from celery_zsched import __version__
+
+        return __version__
+
+    def establish_connection(self) -> Any:
+        """Connect, and see that the server answers."""
+        self.broker.wires.look_at_clock()
+        if not self._open:
+            self._open = True
+            self.broker.opened()
+        return super().establish_connection()
+
+    def close_connection(self, connection: Any) -> None:
+        """Close the channels and the links."""
+        for channels in (self._avail_channels, self.channels):
+            while channels:
+                channels.pop().close()
+        if self._poller is not None:
+            self._poller.close()
+            self._poller = None
+        if self._open:
+            self._open = False
+            self.broker.closed()
+
+    def drain_events(self, connection: Any, timeout: float | None = None, **kwargs: Any) -> None:
+        """Wait for one event and deliver it; raise ``socket.timeout`` when there is none in ``timeout`` seconds."""
+        self.poller.drain(timeout)
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        """Be driven by Celery's event loop."""
+        self.poller.join(loop)
+
+    def on_buried(self, queue: str, ids: Sequence[str]) -> None:
+        """Hear of messages that were set aside as dead by this connection's claims."""
+
+    def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
+        """Return the URL for people."""
+        shown = self.url if include_password else masked(self.url).replace(":***@", f":{mask}@")
+        return f"{ALIAS}+{shown}"
+
+    @property
+    def default_connection_params(self) -> dict[str, Any]:
+        """What kombu shows for what was not given."""
+        return {"hostname": "localhost", "port": self.default_port, "virtual_host": "/"}
+
+
+def url_of(client: Any) -> str:
+    """Return the URL that a kombu connection is for, without the transport's own prefix."""
+    hostname = client.hostname or "localhost"
+    if "://" in hostname:
+        url = str(hostname).removeprefix(f"{ALIAS}+")
+        if url.startswith(("sentinel", "cluster")) and len(client.alt or ()) > 1:
+            return ";".join(str(one).removeprefix(f"{ALIAS}+") for one in client.alt)
+        return url
+    scheme = client.transport_cls if isinstance(client.transport_cls, str) else "redis"
+    scheme = scheme.removeprefix(f"{ALIAS}+") if scheme.startswith(f"{ALIAS}+") else "redis"
+    user = quote(client.userid or "", safe="")
+    if client.password:
+        user += ":" + quote(client.password() if callable(client.password) else client.password, safe="")
+    where = f"{hostname}:{client.port}" if client.port else hostname
+    path = (client.virtual_host or "").strip("/")
+    return f"{scheme}://{user}{'@' if user else ''}{where}/{quote(path)}"
+
+
+#: What ``drain_events`` raises when nothing came in time.
+timed_out = socket.timeout
