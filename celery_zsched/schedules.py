@@ -262,9 +262,11 @@ class Schedules:
                 return stored
             if stored.spec is None:
                 raise EntryError(f"the entry {name!r} cannot be resumed: {stored.fault}")
-            plan = planner.resume(stored.spec, stored.last, now_us, zone=self.zone, catch_up=catch_up)
+            waited_us = located[name].due_us
+            plan = planner.resume(stored.spec, stored.last, waited_us, now_us, zone=self.zone, catch_up=catch_up)
             if plan.sends:
-                self.timeline.unpark([name], plan.sends[-1].nominal_us)
+                missed_us = plan.sends[-1].nominal_us
+                self.timeline.unpark([name], planner.due_of(stored.spec, missed_us, zone=self.zone))
             elif plan.next_due_us is not None:
                 self.timeline.unpark([name], plan.next_due_us)
             else:

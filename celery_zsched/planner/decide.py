@@ -133,14 +133,15 @@ def release_buffered(spec: EntrySpec, last: LastRun, now_us: int, *, zone: str =
     return _conclude(spec, last, [], 0, [last.buffered_us], "buffered", None, coming, now_us, zone)
 
 
-def resume(spec: EntrySpec, last: LastRun, now_us: int, *, zone: str = DEFAULT_ZONE, catch_up: bool = False) -> Plan:
+def resume(
+    spec: EntrySpec, last: LastRun, due_us: int, now_us: int, *, zone: str = DEFAULT_ZONE, catch_up: bool = False
+) -> Plan:
     """Return the plan of an entry that is resumed: its next future occurrence; with ``catch_up`` one run at once.
 
-    The run stands for the newest occurrence that the pause has swallowed; if it has swallowed none, there is no run.
+    ``due_us`` is the moment for which it was waiting when it was paused. The run stands for the newest occurrence that
+    the pause has swallowed; if it has swallowed none, there is no run.
     """
-    waiting_us = last.next_nominal_us
-    if waiting_us is None:
-        return first(spec, now_us, zone=zone, last=last)
+    waiting_us = pending(spec, last, due_us, zone=zone)
     due, total = due_until(spec, waiting_us, now_us, zone, 1)
     coming = _upcoming(spec, due[-1] if due else waiting_us - 1, now_us, zone, last)
     chosen = due if catch_up else []

@@ -51,19 +51,23 @@ def due_of(spec: EntrySpec, nominal_us: int, *, zone: str = DEFAULT_ZONE) -> int
 def pending(spec: EntrySpec, last: LastRun, due_us: int, *, zone: str = DEFAULT_ZONE) -> int:
     """Return the nominal time of the occurrence that the moment ``due_us`` on the timeline stands for.
 
-    It is on record, and its due is that moment. Where it is not (the entry was declared anew, or written by hand), it
-    is the occurrence whose due this is; where there is none (a failed sending was put off), the one on record; and in
-    the end the moment itself.
+    It is the occurrence whose due that moment is. Where there is none, the jitter was changed under an entry that
+    waits: then it is the one on record, if its turn has come and its successor's has not; the record may be older than
+    the schedule, so nothing else is taken from it. A moment that no occurrence explains (written by hand, or of a
+    schedule that counts from its last run) stands for itself.
     """
     recorded_us = last.next_nominal_us
-    if recorded_us is not None and due_of(spec, recorded_us, zone=zone) == due_us:
-        return recorded_us
+    if recorded_us == due_us and not spec.jitter_us:
+        return due_us
     for nominal_us in nominals(spec, due_us - spec.jitter_us - 1, zone=zone):
         if nominal_us > due_us:
             break
         if due_of(spec, nominal_us, zone=zone) == due_us:
             return nominal_us
-    return due_us if recorded_us is None else min(recorded_us, due_us)
+    if recorded_us is None or recorded_us >= due_us or next_nominal(spec, recorded_us - 1, zone=zone) != recorded_us:
+        return due_us
+    following_us = next_nominal(spec, recorded_us, zone=zone)
+    return recorded_us if following_us is None or following_us > due_us else due_us
 
 
 def due_until(spec: EntrySpec, nominal_us: int, now_us: int, zone: str, keep: int) -> tuple[list[int], int]:
