@@ -257,7 +257,7 @@ class Dedicated:
         return f"<Dedicated {self._link._host_error()}>"
 
     def _socket(self) -> socket.socket:
-        link: socket.socket | None = self._link._get_socket()
+        link: socket.socket | None = getattr(self._link, "_sock", None)
         if link is None:
             raise redis.ConnectionError(f"the connection to {self._link._host_error()} is closed")
         return link
