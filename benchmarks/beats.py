@@ -22,7 +22,10 @@ def entries(numbers: Iterable[int], when: Any) -> dict[str, Any]:
 
 
 class Beat:
-    """The system's scheduler on this app. ``sent`` grows by (number, nominal or None, time) as messages are sent."""
+    """The system's scheduler on this app. ``sent`` grows by (number, nominal, time) as messages are sent.
+
+    Times are seconds since the epoch; a scheduler that does not say which occurrence a message is for has no nominal.
+    """
 
     def __init__(self, beat_schedule: dict[str, Any]) -> None:
         app.conf.beat_schedule = beat_schedule
@@ -38,8 +41,8 @@ class Beat:
         signals.beat_init.send(sender=self.service)
 
     def _publishing(self, body: Any = None, headers: Any = None, **_: Any) -> None:
-        nominal = (headers.get("zsched") or {}).get("nominal")
-        self.sent.append((body[0][0], nominal, time.time()))
+        nominal_us = (headers.get("zsched") or {}).get("nominal_us")
+        self.sent.append((body[0][0], nominal_us and nominal_us / 1e6, time.time()))
 
     def run(self, enough: Callable[[], bool], patience_s: float) -> None:
         """Tick, and sleep as Celery's own beat does, until ``enough()``."""

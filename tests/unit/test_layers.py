@@ -34,7 +34,8 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("timeline",),
     ("queues", "schedules"),
     ("operations",),
-    ("transport", "beat", "control", "cli", "testing"),
+    ("apps", "engine"),
+    ("api", "transport", "beat", "control", "cli", "testing"),
     ("__init__",),
 )
 ROW = {name: row for row, names in enumerate(ROWS) for name in names}
