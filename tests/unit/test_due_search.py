@@ -1,4 +1,4 @@
-"""Due times against an independent search, minute by minute, over real clock changes; and what holds for all of them."""
+"""Due times against an independent search, minute by minute, over real clock changes; and what holds for all."""
 
 from __future__ import annotations
 
