@@ -150,10 +150,28 @@ class Link(redis.Connection):
 
     def _shake_hands(self, link: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
         try:
-            return context.wrap_socket(link, server_hostname=self.host)
+            secure = context.wrap_socket(link, server_hostname=self.host)
+            try:
+                self._read_tickets(secure)
+            except BaseException:
+                secure.close()
+                raise
         except TimeoutError:
             # What a server without TLS does: it waits for the end of the line.
             raise redis.TimeoutError(f"{self._host_error()} did not answer the TLS handshake") from None
+        return secure
+
+    @staticmethod
+    def _read_tickets(secure: ssl.SSLSocket) -> None:
+        # TLS 1.3 sends session tickets after the handshake. Unread, they look like an answer that nobody asked for, and
+        # redis-py 8 drops the connection; any answer, be it an error, stands behind them.
+        secure.sendall(b"PING\r\n")
+        said = b""
+        while not said.endswith(b"\n"):
+            piece = secure.recv(512)
+            if not piece:
+                raise OSError("the server closed the connection after the TLS handshake")
+            said += piece
 
     def _host_error(self) -> str:
         return self._path or f"{self.host}:{self.port}"

@@ -426,6 +426,16 @@ def test_a_named_authority_is_trusted_however_it_is_named(
             assert link.read_response(timeout=5) == [b"q", b"v" * 20_000]
 
 
+def test_a_new_tls_connection_is_silent(start_server: Start, connect: Connect, certificates: Any) -> None:
+    """What TLS itself sends after the handshake is not taken for an answer."""
+    server = connect(start_server("redis70", tls=certificates).url, ssl_ca_certs=str(certificates.authority))
+    for _ in range(20):
+        assert server.client.ping()
+        server.close()
+        with server.blocking() as link:
+            assert not link.can_read(0.005)
+
+
 def test_no_verification_works_with_a_warning(
     tls_server: RunningServer, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
