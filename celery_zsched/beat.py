@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 from billiard.process import current_process
 from celery import beat
-from kombu.exceptions import OperationalError
 
 from celery_zsched import planner
 from celery_zsched.apps import open_schedules
-from celery_zsched.engine import Engine, Options, PublishError
-from celery_zsched.entry import HEADER, EntrySpec, from_beat_schedule, occurrence_header, occurrence_id
+from celery_zsched.engine import Engine, Options
+from celery_zsched.entry import EntrySpec, from_beat_schedule
 from celery_zsched.errors import ConfigurationError, ServerError, ZschedError
-from celery_zsched.schedules import Change
+from celery_zsched.publishing import CeleryPublisher
+from celery_zsched.roll import Roll
 from celery_zsched.settings import Settings
-from celery_zsched.types import SECOND_US, from_us
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from celery_zsched.types import SECOND_US
 
 logger = logging.getLogger("celery.beat.zsched")
 
@@ -35,8 +30,6 @@ class Scheduler(beat.Scheduler):
     """Sends due entries, by :mod:`celery_zsched.engine`; set up by :class:`~celery_zsched.settings.Settings`."""
 
     max_interval = LONGEST_TICK_S
-    #: There is nothing to write to disk.
-    sync_every = float("inf")
 
     def __init__(self, app: Any, *args: Any, lazy: bool = False, **kwargs: Any) -> None:
         try:
@@ -44,7 +37,9 @@ class Scheduler(beat.Scheduler):
             self.schedules = open_schedules(app, self.settings)
         except ConfigurationError as exc:
             _stop_for(exc)
-        self._engine = Engine(self.schedules, self._publish, _engine_options(self.settings))
+        self._publisher = CeleryPublisher(app, prefix=self.settings.prefix, declared=lambda: self.data)
+        self._engine = Engine(self.schedules, self._publisher, _engine_options(self.settings))
+        self._roll = Roll(self.schedules, self._engine, self.settings)
         self._installed = False
         self._ticking = False
         super().__init__(app, *args, lazy=lazy, **kwargs)
@@ -68,10 +63,19 @@ class Scheduler(beat.Scheduler):
         self._ticking = True
         try:
             if not self._installed:
-                pause_s = self._install()
-                if pause_s:
-                    return pause_s
-            return self._engine.turn(self.max_interval)
+                self._install()
+            pause_s = self._engine.turn(self.max_interval)
+            if not pause_s and not self._roll.call():
+                logger.error(
+                    "%s has forgotten this beat: its data is gone (flushed, evicted, restarted without persistence), or "
+                    "this beat was silent for longer than settle_time. The entries of beat_schedule are stored anew; if "
+                    "the data is gone, entries that were added at run time must be saved anew",
+                    self.schedules.server.masked,
+                )
+                self._installed = False
+            return pause_s
+        except ServerError as exc:
+            return self._engine.back_off("the schedule cannot be reached: %s", exc)
         except Exception:
             logger.exception("a turn of the scheduler failed; nothing is lost, and the next try comes in 1 s")
             return 1.0
@@ -90,6 +94,7 @@ class Scheduler(beat.Scheduler):
         """
         if not self._ticking:
             self._engine.close()
+            self._publisher.close()
 
     @property
     def schedule(self) -> dict[str, Any]:
@@ -107,10 +112,8 @@ class Scheduler(beat.Scheduler):
             ]
         )
 
-    # -- Static entries
-
-    def _install(self) -> float:
-        """Store the static entries; return 0, or for how long to pause when the server cannot be reached."""
+    def _install(self) -> None:
+        """Store the static entries and declare them as this release's."""
         specs: list[EntrySpec] = []
         for name, entry in self.data.items():
             try:
@@ -119,75 +122,14 @@ class Scheduler(beat.Scheduler):
                 )
             except ZschedError as exc:
                 logger.error("the static entry %r is left out, the others go on: %s", name, exc)
-        try:
-            changes, faults = self.schedules.save_many(specs)
-        except ServerError as exc:
-            return self._engine.back_off("the schedule cannot be reached: %s", exc)
+        self._roll.declare([spec.name for spec in specs])
+        changes, faults = self.schedules.save_many(specs)
         for name, fault in faults.items():
             logger.error("the static entry %r is left out, the others go on: %s", name, fault)
-        counts = {change: list(changes.values()).count(change) for change in Change}
-        logger.info(
-            "%d static entries: %s", len(changes), ", ".join(f"{n} {change.value}" for change, n in counts.items())
-        )
+        done = [change.value for change in changes.values()]
+        counts = ", ".join(f"{done.count(word)} {word}" for word in ("created", "updated", "unchanged"))
+        logger.info("%d static entries: %s", len(done), counts)
         self._installed = True
-        return 0.0
-
-    # -- Sending
-
-    def _ensure_connected(self) -> Any:
-        # Celery's own tries a hundred times, while every entry that was claimed waits.
-        return self.connection.ensure_connection(max_retries=1)
-
-    def _publish(self, spec: EntrySpec, send: planner.Send, at_us: int) -> str:
-        args, kwargs = self._arguments(spec)
-        options = dict(spec.options)
-        header = occurrence_header(
-            spec.name, send.nominal_us, at_us, epoch=spec.epoch, missed=send.missed, cause=send.cause
-        )
-        options["headers"] = {**(options.get("headers") or {}), "celery_beat_task": True, HEADER: header}
-        options["task_id"] = occurrence_id(self.settings.prefix, spec.name, spec.epoch, send.nominal_us)
-        if send.expires_us is not None:
-            options["expires"] = from_us(send.expires_us)
-        task = self.app.tasks.get(spec.task)
-        with self._publishing():
-            if task is None:
-                result = self.app.send_task(spec.task, args, kwargs, producer=self.producer, **options)
-            else:
-                result = task.apply_async(args, kwargs, producer=self.producer, **options)
-        return str(result.id)
-
-    def _arguments(self, spec: EntrySpec) -> tuple[Any, Any]:
-        if not spec.lazy:
-            return spec.arguments.arguments() if spec.arguments is not None else ((), {})
-        declared = self.data.get(spec.name)
-        if declared is None:
-            raise ConfigurationError(
-                f"the arguments of {spec.name!r} are computed by the beat that sends it, and this one's beat_schedule "
-                "does not have it"
-            )
-        get: Callable[[str], Any] = declared.get if isinstance(declared, dict) else lambda key: getattr(declared, key)
-        return beat._evaluate_entry_args(get("args")), beat._evaluate_entry_kwargs(get("kwargs"))
-
-    @contextmanager
-    def _publishing(self) -> Iterator[None]:
-        """Tell the broker's faults, which pass, from an entry's own."""
-        connection = self.connection
-        broken = (*connection.recoverable_connection_errors, *connection.recoverable_channel_errors)
-        try:
-            yield
-        except (OperationalError, *broken) as exc:
-            self._reconnect()
-            raise PublishError(str(exc) or type(exc).__name__) from exc
-
-    def _reconnect(self) -> None:
-        """Forget the broken connection; the next message makes a new one."""
-        for name in ("connection", "producer"):
-            made = self.__dict__.pop(name, None)
-            if name == "connection" and made is not None:
-                try:
-                    made.release()
-                except Exception as exc:
-                    logger.debug("the broken connection could not be closed: %s", exc)
 
 
 def _engine_options(settings: Settings) -> Options:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from celery_zsched import planner
-from celery_zsched.bell import Bell
 from celery_zsched.entry import EntrySpec, LastRun, decode
 from celery_zsched.errors import EntryError, ScheduleError, ServerError, ServerUnavailableError
+from celery_zsched.lookout import Lookout
 from celery_zsched.schedules import Due, Move, Schedules
 from celery_zsched.timeline import MAX_BLOCK_S, seconds
 from celery_zsched.types import SECOND_US, from_us
@@ -25,14 +26,27 @@ logger = logging.getLogger("celery.beat.zsched")
 #: The shortest and the longest pause after a failure, in seconds; it doubles in between.
 BACKOFF_S = (0.2, 5.0)
 
+#: How many entries one message of the log names.
+NAMED = 5
+
 
 class PublishError(Exception):
     """The broker did not take the message of an occurrence; it may be tried again."""
 
 
-#: Sends one occurrence and returns its task id: (entry, occurrence, moment of sending in microseconds) -> id. Raises
-#: :class:`PublishError` when the broker is at fault; any other error is the entry's.
-Publish = Callable[[EntrySpec, planner.Send, int], str]
+class Publisher(Protocol):
+    """What an engine sends by. It may keep messages back until it is told to flush."""
+
+    def send(self, spec: EntrySpec, send: planner.Send, at_us: int) -> str:
+        """Send one occurrence at ``at_us`` and return its task id.
+
+        Raises :class:`PublishError` when the broker is at fault; any other error is the entry's.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Return once the broker has all that was sent; :class:`PublishError` if that is not certain."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,15 +63,14 @@ class Options:
 class Engine:
     """One claimer of the schedule, which sends by ``publish``. Not for several threads at once."""
 
-    def __init__(self, schedules: Schedules, publish: Publish, options: Options) -> None:
+    def __init__(self, schedules: Schedules, publisher: Publisher, options: Options) -> None:
         self.schedules = schedules
         self.options = options
-        self._publish = publish
+        self.lookout = Lookout(schedules.timeline, block_s=options.block_s)
+        #: How late the last occurrence was sent, in microseconds.
+        self.lag_us = 0
+        self._publisher = publisher
         self._lease_us = round(options.lease_s * SECOND_US)
-        self._block_s = min(options.block_s, MAX_BLOCK_S)
-        timeline = schedules.timeline
-        self._bell = Bell(schedules.server, [timeline.keys.bell], own=timeline.own_bell, block_s=self._block_s)
-        self._claim_at = 0.0
         self._held: dict[str, Due] = {}
         self._failures = 0
 
@@ -67,9 +80,7 @@ class Engine:
         The pause is 0 unless something failed. No error of the server, the broker or an entry leaves this method.
         """
         try:
-            if time.monotonic() < self._claim_at and not self._bell.wait(
-                min(patience_s, self._claim_at - time.monotonic())
-            ):
+            if not self.lookout.wait(patience_s):
                 return 0.0
             sent_all = self._claim()
         except ServerError as exc:
@@ -83,13 +94,13 @@ class Engine:
 
     def close(self) -> None:
         """Give back what is claimed and not sent, leave waiting to the others, and drop the connections."""
-        self._bell.close()
+        self.lookout.close()
         held, self._held = list(self._held.values()), {}
         try:
             self.schedules.timeline.release([due.hold for due in held])
-            if self._claim_at:
+            if self.lookout.waiting:
                 self.schedules.timeline.leave()
-                self._claim_at = 0.0
+                self.lookout.failed()
         except ServerError as exc:
             logger.warning(
                 "%d claimed entries could not be given back (%s); they are free when their leases end, in %g s",
@@ -103,46 +114,39 @@ class Engine:
         turn = self.schedules.claim(self.options.claim_limit, self._lease_us)
         for name in turn.lost:
             logger.error("the entry %r is lost: its document is gone from the server; save it anew", name)
-        if not turn.due:
-            sooner = self._block_s if turn.wake_us is None else seconds(turn.wake_us - turn.now_us)
-            self._claim_at = time.monotonic() + min(self._block_s, sooner)
-            return True
-        self._claim_at = 0.0
+        self.lookout.claimed(turn.now_us, turn.wake_us, empty=not turn.due)
         self._held = {due.name: due for due in turn.due}
         return self._fire_all(turn.due, turn.now_us)
 
     def _fire_all(self, dues: list[Due], now_us: int) -> bool:
-        started = time.monotonic()
-        renewed = started
+        """Send what is due and move it on; return False if the broker fails, with all that is unsent given back."""
+        started = renewed = time.monotonic()
         runs = self.schedules.last_runs([due.name for due in dues])
+        for chunk in _growing(dues):
+            if time.monotonic() - renewed > self.options.lease_s / 3:
+                self._renew()
+                renewed = time.monotonic()
+            at_us = now_us + round((time.monotonic() - started) * SECOND_US)
+            if not self._fire_chunk([due for due in chunk if due.name in self._held], runs, at_us):
+                self._give_back(self._held.values())
+                self._held = {}
+                return False
+        return True
+
+    def _fire_chunk(self, dues: list[Due], runs: dict[str, LastRun], at_us: int) -> bool:
         moves: list[Move] = []
-        sent_all = True
         try:
             for due in dues:
-                if due.name not in self._held:
-                    continue
-                if time.monotonic() - renewed > self.options.lease_s / 3:
-                    self._move(moves)
-                    moves = []
-                    self._renew()
-                    renewed = time.monotonic()
-                    if due.name not in self._held:
-                        continue
-                at_us = now_us + round((time.monotonic() - started) * SECOND_US)
-                try:
-                    move = self._fire(due, runs[due.name], at_us)
-                except PublishError as exc:
-                    self._failed_to_publish(due, exc)
-                    sent_all = False
-                    break
+                move = self._fire(due, runs[due.name], at_us)
                 if move is not None:
                     moves.append(move)
-        finally:
-            self._move(moves)
-        if not sent_all:
-            self._give_back(self._held.values())
-        self._held = {}
-        return sent_all
+            self._publisher.flush()
+        except PublishError as exc:
+            # What of this chunk the broker has all the same is refused when it comes again.
+            self._failed_to_publish(dues, exc)
+            return False
+        self._move(moves)
+        return True
 
     def _fire(self, due: Due, last: LastRun, at_us: int) -> Move | None:
         """Send what the plan of one entry says; return where it goes, or None if it is set aside or tried again."""
@@ -151,7 +155,7 @@ class Engine:
             plan = planner.plan(spec, last, due.due_us, at_us, zone=self.schedules.zone, rules=self.options.rules)
             last = plan.last
             for send in plan.sends:
-                task_id = self._publish(spec, send, at_us)
+                task_id = self._publisher.send(spec, send, at_us)
                 last = dataclasses.replace(last, task_id=task_id, fired_us=at_us)
                 logger.info(
                     "sent %s (%s) for %s, %d ms late%s, as %s", spec.name, spec.task,
@@ -164,7 +168,9 @@ class Engine:
             # Whatever is wrong with one entry, a custom schedule's own error included, must not stop the others.
             self._failed(due, last, exc)
             return None
-        if plan.held is not None:
+        if plan.sends:
+            self.lag_us = at_us - due.due_us
+        elif plan.held is not None:
             nominal_us, reason = plan.held
             logger.info("%s was not sent for %s (%s)", spec.name, from_us(nominal_us).isoformat(), reason)
         return Move(due.hold, plan.next_due_us, last)
@@ -202,14 +208,16 @@ class Engine:
                 due.name, due.tries, fault, exc_info=not expected,
             )  # fmt: skip
 
-    def _failed_to_publish(self, due: Due, exc: PublishError) -> None:
-        pause_us = _backoff_us(due.tries)
+    def _failed_to_publish(self, dues: Sequence[Due], exc: PublishError) -> None:
+        left = [due for due in dues if self._held.pop(due.name, None) is not None]
+        pause_us = _backoff_us(max(due.tries for due in left))
+        self.schedules.timeline.release([due.hold for due in left], delay_us=pause_us)
+        names = ", ".join(due.name for due in left[:NAMED]) + (
+            f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+        )
         logger.error(
-            "the broker did not take %s (try %d): %s; it stays due and is tried again in %g s",
-            due.name, due.tries, exc, seconds(pause_us),
-        )  # fmt: skip
-        self._held.pop(due.name, None)
-        self.schedules.timeline.release([due.hold], delay_us=pause_us)
+            "the broker did not take %s: %s; due as before, and tried again in %g s", names, exc, seconds(pause_us)
+        )
 
     def _give_back(self, dues: Iterable[Due]) -> None:
         self.schedules.timeline.release([due.hold for due in dues])
@@ -219,7 +227,7 @@ class Engine:
         least, most = BACKOFF_S
         pause_s: float = min(most, least * 2.0**self._failures)
         self._failures += 1
-        self._claim_at = 0.0
+        self.lookout.failed()
         said = message % (cause,)
         if isinstance(cause, ServerError) and not isinstance(cause, ServerUnavailableError):
             logger.error("%s; next try in %g s", said, pause_s)
@@ -231,3 +239,11 @@ class Engine:
 def _backoff_us(tries: int) -> int:
     least, most = BACKOFF_S
     return round(min(most, least * 2.0 ** (tries - 1)) * SECOND_US)
+
+
+def _growing(dues: list[Due]) -> Iterator[list[Due]]:
+    """Yield chunks of 1, 2, 4 … entries: the first are not kept waiting, and many cost few round trips."""
+    at, size = 0, 1
+    while at < len(dues):
+        yield dues[at : at + size]
+        at, size = at + size, size * 2

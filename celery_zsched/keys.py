@@ -17,6 +17,9 @@ key                      type    holds
 ``P:{T}:marks``          HASH    mark field -> ``epoch nominal``: the highest occurrence ever put
 ``P:{T}:bell``           ZSET    one marker that wakes one blocked claimer
 ``P:{T}:watch``          ZSET    claimer -> the moment at which it will wake by itself
+``P:{T}:rules``          HASH    what a queue was declared with, and what became of its messages; its life is the queue's
+``P:{T}:bindings``       ZSET    of an exchange: routing key, pattern and queue -> the moment at which the binding lapses
+``P:{T}:backlog``        STREAM  of an exchange: its last broadcasts, for who was cut off for a moment
 ``P:{T}:own:C``          ZSET    one marker that ends claimer C's own blocking pop
 =======================  ======  =====================================================================================
 
@@ -32,8 +35,8 @@ class TimelineKeys:
     """The key names of one timeline, computed once."""
 
     __slots__ = (
-        "base", "bell", "bodies", "claims", "dead", "leases", "marks", "notes", "parked", "reasons",
-        "timelines", "watch",
+        "backlog", "base", "bell", "bindings", "bodies", "claims", "dead", "leases", "marks", "notes", "parked",
+        "reasons", "rules", "timelines", "watch",
     )  # fmt: skip
 
     def __init__(self, name: str, *, prefix: str = DEFAULT_PREFIX, levels: int = 1) -> None:
@@ -51,6 +54,9 @@ class TimelineKeys:
         self.marks = f"{base}:marks"
         self.bell = f"{base}:bell"
         self.watch = f"{base}:watch"
+        self.rules = f"{base}:rules"
+        self.bindings = f"{base}:bindings"
+        self.backlog = f"{base}:backlog"
         self.timelines = [f"{base}:timeline"] + [f"{base}:timeline:{level}" for level in range(1, levels)]
 
     def own(self, claimer: str) -> str:
@@ -61,7 +67,7 @@ class TimelineKeys:
         """Return every key this timeline can have."""
         return [
             *self.timelines, self.leases, self.parked, self.dead, self.claims, self.bodies, self.notes,
-            self.reasons, self.marks, self.bell, self.watch,
+            self.reasons, self.marks, self.bell, self.watch, self.rules, self.bindings, self.backlog,
         ]  # fmt: skip
 
 
@@ -70,5 +76,40 @@ def queue_timeline(queue: str) -> str:
     return f"queue:{queue}"
 
 
+def exchange_timeline(exchange: str) -> str:
+    """Return the timeline name under which an exchange has its keys; the default exchange's bindings are all queues."""
+    return f"exchange:{exchange}"
+
+
+def broadcast_channel(prefix: str, db: int, exchange: str, word: str) -> str:
+    """Return the Pub/Sub channel of an exchange's broadcasts whose routing key begins with ``word``.
+
+    Channels know no databases, so the number is a part of the name.
+    """
+    return f"{prefix}:broadcast:{db}:{exchange}/{word}"
+
+
 #: The timeline name of the schedule.
 SCHEDULE_TIMELINE = "schedule"
+
+
+class ScheduleKeys:
+    """What the schedule has beside its timeline, in the same hash slot.
+
+    ===============================  ====  ========================================================================
+    key                              type  holds
+    ===============================  ====  ========================================================================
+    ``P:{schedule}:beats``           HASH  beat id -> what it said when it last called (JSON)
+    ``P:{schedule}:release:R``       SET   the names of the static entries that release R declares
+    ===============================  ====  ========================================================================
+    """
+
+    __slots__ = ("base", "beats")
+
+    def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
+        self.base = f"{prefix}:{{{SCHEDULE_TIMELINE}}}"
+        self.beats = f"{self.base}:beats"
+
+    def release(self, release: str) -> str:
+        """Return the key of one release's names."""
+        return f"{self.base}:release:{release}"

@@ -25,6 +25,10 @@ _T = TypeVar("_T")
 #: Why an entry is dead that has no occurrence to come; any other reason is a fault, and the entry is in quarantine.
 FINISHED = "finished"
 
+#: Entries that are stored together begin their lives so far apart, in microseconds, so that many of one interval do
+#: not all come at one instant ever after.
+APART_US = 1000
+
 #: How often a write is tried anew when somebody else wrote the same entry at the same moment.
 ATTEMPTS = 5
 
@@ -148,9 +152,9 @@ class Schedules:
     ) -> None:
         now_us, located = self.timeline.look([spec.name for spec in specs])
         items: list[Item] = []
-        for spec in specs:
+        for position, spec in enumerate(specs):
             try:
-                item = self._item(spec, located.get(spec.name), now_us)
+                item = self._item(spec, located.get(spec.name), now_us + position * APART_US)
             except (ScheduleError, EntryError) as exc:
                 faults[spec.name] = exc
                 continue
@@ -196,6 +200,12 @@ class Schedules:
         """Delete an entry with all that is known of it; raises :class:`~celery_zsched.errors.NotFoundError`."""
         if self.timeline.remove([name]) == [None]:
             raise NotFoundError(f"there is no entry {name!r}")
+
+    def retire(self, names: Sequence[str]) -> list[str]:
+        """Delete those of the named entries that are static; return their names."""
+        found = [stored.name for stored in self.get_many(names) if stored.spec is None or stored.spec.owner == "static"]
+        self.timeline.remove(found)
+        return found
 
     # -- Looking
 

@@ -32,10 +32,15 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("scripts",),
     ("bell",),
     ("timeline",),
+    ("lookout",),
+    ("lookout",),
     ("queues", "schedules"),
+    ("roll",),
     ("operations",),
     ("apps", "engine"),
-    ("api", "transport", "beat", "control", "cli", "testing"),
+    ("publishing",),
+    ("api", "transport", "beat", "control", "testing"),
+    ("cli",),
     ("__init__",),
 )
 ROW = {name: row for row, names in enumerate(ROWS) for name in names}

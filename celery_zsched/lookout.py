@@ -1,0 +1,97 @@
+"""How an idle claimer knows when to claim next: a ring, its own moment, or a cheap look for what a lost ring hid.
+
+A claim costs the server a dozen commands, so an idle claimer does not repeat it for safety's sake: every ``block_s``
+seconds it looks at the first waiting moment or, in turn, at the first lease end, and claims only if that is not what it
+knew.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from celery_zsched.bell import Bell
+from celery_zsched.timeline import MAX_BLOCK_S, Timeline
+from celery_zsched.types import SECOND_US
+
+#: How many looks one blocking pop outlives. Looks are what finds a dead link, so the pop itself may stay for long.
+LOOKS_PER_POP = 4
+
+
+class Lookout:
+    """Waits for the next claim of one timeline. Not for several threads at once."""
+
+    def __init__(self, timeline: Timeline, *, block_s: float = MAX_BLOCK_S) -> None:
+        self._timeline = timeline
+        self._block_s = min(block_s, MAX_BLOCK_S)
+        self._bell = Bell(
+            timeline.server, [timeline.keys.bell], own=timeline.own_bell, block_s=self._block_s * LOOKS_PER_POP
+        )
+        #: The server's clock minus ours (monotonic), in microseconds, as of the last answer.
+        self._offset_us: int | None = None
+        #: Our clock at which to claim or to look, and whether to look only.
+        self._until = 0.0
+        self._look_only = False
+        self._looks = 0
+        #: Whether the last answer was that nothing waits at all, as far as the next look.
+        self.nothing_waits = False
+
+    def now_us(self) -> int | None:
+        """Return an estimate of the server's clock; None before the first answer."""
+        return None if self._offset_us is None else self._offset_us + time.monotonic_ns() // 1000
+
+    @property
+    def waiting(self) -> bool:
+        """Whether this claimer waits for a moment or a ring."""
+        return self._until > 0.0
+
+    def claimed(self, now_us: int, wake_us: int | None, *, empty: bool) -> None:
+        """Note the answer to a claim: the server's clock, the moment to claim again, and whether nothing was due."""
+        self._offset_us = now_us - time.monotonic_ns() // 1000
+        self.nothing_waits = empty and wake_us is None
+        if not empty:
+            self._until = 0.0
+        elif wake_us is not None and wake_us - now_us < self._block_s * SECOND_US:
+            self._plan((wake_us - now_us) / SECOND_US, look_only=False)
+        else:
+            self._plan(self._block_s, look_only=True)
+
+    def failed(self) -> None:
+        """Note that nothing is known: the next wait ends at once."""
+        self._until = 0.0
+
+    def wait(self, patience_s: float) -> bool:
+        """Wait up to ``patience_s`` seconds; return whether it is time to claim."""
+        if not self.waiting:
+            return True
+        if self._bell.wait(min(patience_s, self._until - time.monotonic())):
+            return True
+        if time.monotonic() < self._until:
+            return False
+        return not self._look_only or self._look()
+
+    def close(self) -> None:
+        """Drop the waiting connection."""
+        self._bell.close()
+
+    def _plan(self, in_s: float, *, look_only: bool) -> None:
+        self._until = time.monotonic() + max(0.0, in_s)
+        self._look_only = look_only
+
+    def _look(self) -> bool:
+        """Look at the first moment of the waiting or of the leased; return whether there is something to claim for."""
+        keys = self._timeline.keys
+        self._looks += 1
+        soonest: int | None = None
+        with self._timeline.server.translated("looking for what is due"):
+            client: Any = self._timeline.server.client
+            for key in keys.timelines if self._looks % 2 else [keys.leases]:
+                first = client.zrange(key, 0, 0, withscores=True)
+                if first:
+                    moment_us = int(first[0][1])
+                    soonest = moment_us if soonest is None else min(soonest, moment_us)
+        now_us = self.now_us()
+        if soonest is not None and (now_us is None or soonest <= now_us + self._block_s * SECOND_US):
+            return True  # it comes before the next look: whoever watches for it, this claimer asks to be told
+        self._plan(self._block_s, look_only=True)
+        return False

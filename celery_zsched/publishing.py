@@ -1,0 +1,125 @@
+"""How a scheduler sends: exactly as ``apply_async`` would at that moment, over a connection of its own.
+
+Our own broker takes the messages of many occurrences in one call; any other gets them one by one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from celery import beat
+from kombu.exceptions import OperationalError
+
+from celery_zsched import planner
+from celery_zsched.engine import PublishError
+from celery_zsched.entry import HEADER, EntrySpec, occurrence_header, occurrence_id
+from celery_zsched.errors import ConfigurationError
+from celery_zsched.types import from_us
+
+logger = logging.getLogger("celery.beat.zsched")
+
+
+class CeleryPublisher:
+    """Sends occurrences by a Celery app.
+
+    ``prefix`` keeps the task ids of apps apart; ``declared`` returns the ``beat_schedule``, from which arguments that
+    are computed at each sending (``BeatLazyFunc``) are taken.
+    """
+
+    def __init__(self, app: Any, *, prefix: str, declared: Callable[[], Mapping[str, Any]]) -> None:
+        self._app = app
+        self._prefix = prefix
+        self._declared = declared
+        self._connection: Any = None
+        self._producer: Any = None
+        self._warned: set[str] = set()
+
+    def send(self, spec: EntrySpec, send: planner.Send, at_us: int) -> str:
+        """Send one occurrence at ``at_us`` (microseconds) and return its task id."""
+        args, kwargs = self._arguments(spec)
+        header = occurrence_header(
+            spec.name, send.nominal_us, at_us, epoch=spec.epoch, missed=send.missed, cause=send.cause
+        )
+        options = dict(spec.options)
+        options["headers"] = {**(options.get("headers") or {}), "celery_beat_task": True, HEADER: header}
+        options["task_id"] = occurrence_id(self._prefix, spec.name, spec.epoch, send.nominal_us)
+        if send.expires_us is not None:
+            options["expires"] = from_us(send.expires_us)
+        task = self._app.tasks.get(spec.task)
+        with self._broker_faults():
+            if task is not None:
+                result = task.apply_async(args, kwargs, producer=self._ready(), **options)
+            else:
+                self._warn_unknown(spec)
+                result = self._app.send_task(spec.task, args, kwargs, producer=self._ready(), **options)
+        return str(result.id)
+
+    def flush(self) -> None:
+        """Return once the broker has all that was sent."""
+        collect = getattr(getattr(self._producer, "channel", None), "flush_collected", None)
+        if collect is not None:
+            with self._broker_faults():
+                collect()
+
+    def close(self) -> None:
+        """Drop the connection; the next message makes a new one."""
+        connection, self._connection, self._producer = self._connection, None, None
+        if connection is not None:
+            try:
+                connection.release()
+            except Exception as exc:  # a connection that is broken already cannot be closed better
+                logger.debug("the broker's connection could not be closed: %s", exc)
+
+    def _ready(self) -> Any:
+        if self._producer is None:
+            self._connection = self._app.connection_for_write()
+            # Celery's own scheduler would try a hundred times, while every entry that was claimed waits.
+            self._connection.ensure_connection(max_retries=1)
+            self._producer = self._app.amqp.Producer(self._connection, auto_declare=False)
+            collect = getattr(self._producer.channel, "collect", None)
+            if collect is not None:
+                collect()
+        return self._producer
+
+    @contextmanager
+    def _broker_faults(self) -> Iterator[None]:
+        """Tell the broker's faults, which pass, from an entry's own."""
+        try:
+            yield
+        except Exception as exc:
+            if not isinstance(exc, OperationalError) and not self._is_broken(exc):
+                raise
+            self.close()
+            raise PublishError(str(exc) or type(exc).__name__) from exc
+
+    def _is_broken(self, exc: Exception) -> bool:
+        connection = self._connection
+        if connection is None:
+            return isinstance(exc, OSError)
+        return isinstance(exc, (*connection.recoverable_connection_errors, *connection.recoverable_channel_errors))
+
+    def _arguments(self, spec: EntrySpec) -> tuple[Any, Any]:
+        if not spec.lazy:
+            return spec.arguments.arguments() if spec.arguments is not None else ((), {})
+        declared = self._declared().get(spec.name)
+        if declared is None:
+            raise ConfigurationError(
+                f"the arguments of {spec.name!r} are computed by the beat that sends it, and this one's beat_schedule "
+                "does not have it; start all beats with the same configuration"
+            )
+        get: Callable[[str], Any] = (
+            declared.get if isinstance(declared, Mapping) else lambda key: getattr(declared, key)
+        )
+        return beat._evaluate_entry_args(get("args")), beat._evaluate_entry_kwargs(get("kwargs"))
+
+    def _warn_unknown(self, spec: EntrySpec) -> None:
+        if spec.task not in self._warned:
+            self._warned.add(spec.task)
+            logger.warning(
+                "the task %s of entry %s is not imported in this beat: it is sent by name and routed by task_routes, "
+                "without the options of its decorator",
+                spec.task, spec.name,
+            )  # fmt: skip

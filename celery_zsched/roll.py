@@ -1,0 +1,178 @@
+"""The roll of live beats, and of the static entries that live releases declare.
+
+Each beat says now and then that it lives, and which release of the app it runs. What no live release declares any more
+goes after a settle time, so that neither a start nor a stop of one release takes an entry from another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from celery_zsched.keys import ScheduleKeys
+from celery_zsched.schedules import Schedules
+from celery_zsched.settings import Settings
+from celery_zsched.types import SECOND_US
+
+if TYPE_CHECKING:
+    from celery_zsched.engine import Engine
+
+logger = logging.getLogger("celery.beat.zsched")
+
+#: How often a beat says that it lives, in seconds; more often when the settle time is short.
+CALL_S = 60.0
+
+#: A schedule that has just answered that nothing waits is checked again after this long, in seconds.
+SOON_S = 1.0
+
+#: How many names go into one command.
+_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beat:
+    """One beat as it last called: where it runs, since when, how late it sent last, how wrong its clock is."""
+
+    id: str
+    host: str
+    pid: int
+    release: str
+    started_us: int
+    at_us: int
+    lag_us: int
+    offset_us: int
+
+    def to_json(self) -> bytes:
+        """Return the stored form."""
+        return json.dumps({"v": 1} | dataclasses.asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Beat:
+        """Read the stored form; ``ValueError`` if it is another."""
+        document = json.loads(text)
+        if document.pop("v", None) != 1:
+            raise ValueError(f"a beat's record has another version: {text[:80]!r}")
+        try:
+            return cls(**document)
+        except TypeError as exc:
+            raise ValueError(str(exc)) from None
+
+
+class Roll:
+    """This beat's place on the roll. Not for several threads at once; raises translated server errors."""
+
+    def __init__(self, schedules: Schedules, engine: Engine, settings: Settings) -> None:
+        self._schedules = schedules
+        self._engine = engine
+        self._settings = settings
+        self._keys = ScheduleKeys(schedules.prefix)
+        self._release = ""
+        self._started_us = 0
+        self._known = False
+        self._called_at = 0.0
+        self._swept_at = 0.0
+        self._every_s = min(CALL_S, max(SOON_S, settings.settle_time / 3))
+
+    def declare(self, names: Sequence[str]) -> None:
+        """Say which static entries this release has, before they are stored."""
+        digest = hashlib.blake2b("\0".join(sorted(names)).encode(), digest_size=8).hexdigest()
+        self._release = self._settings.release or digest
+        now_us = self._schedules.now_us()
+        self._started_us = self._started_us or now_us
+        with self._schedules.server.translated("declaring static entries"):
+            pipeline: Any = self._client().pipeline(transaction=True)
+            key = self._keys.release(self._release)
+            pipeline.delete(key)
+            for start in range(0, len(names), _AT_ONCE):
+                pipeline.sadd(key, *names[start : start + _AT_ONCE])
+            pipeline.hset(self._keys.beats, self._schedules.timeline.claimer, self._record(now_us).to_json())
+            pipeline.execute()
+        self._known = True
+        self._called_at = time.monotonic()
+
+    def call(self) -> bool:
+        """Say that this beat lives, if it is time to; return False if the server has forgotten it, and so all else."""
+        since_s = time.monotonic() - self._called_at
+        now_us = self._engine.lookout.now_us()
+        if now_us is None or since_s < (SOON_S if self._engine.lookout.nothing_waits else self._every_s):
+            return True
+        with self._schedules.server.translated("calling the roll"):
+            fresh = self._client().hset(
+                self._keys.beats, self._schedules.timeline.claimer, self._record(now_us).to_json()
+            )
+        self._called_at = time.monotonic()
+        if fresh and self._known:
+            return False
+        if time.monotonic() - self._swept_at > self._settings.settle_time:
+            self._swept_at = time.monotonic()
+            self._sweep(now_us)
+        return True
+
+    def _sweep(self, now_us: int) -> None:
+        """Forget beats that have been silent for the settle time, and delete what only their releases declared."""
+        beats = live_and_gone(beats_of(self._schedules), now_us, self._settings.settle_time)
+        living = {beat.release for beat in beats[0]}
+        for release in {beat.release for beat in beats[1]} - living:
+            self._retire(release, living)
+        if beats[1]:
+            with self._schedules.server.translated("calling the roll"):
+                self._client().hdel(self._keys.beats, *(beat.id for beat in beats[1]))
+
+    def _retire(self, release: str, living: Iterable[str]) -> None:
+        with self._schedules.server.translated("retiring static entries"):
+            client = self._client()
+            others = [self._keys.release(other) for other in living]
+            names = [name.decode() for name in client.sdiff([self._keys.release(release), *others])]
+        gone = self._schedules.retire(names)
+        with self._schedules.server.translated("retiring static entries"):
+            client.delete(self._keys.release(release))
+        if gone:
+            logger.info(
+                "deleted %d static entries that only the release %s declared, which no beat has run for %g s: %s",
+                len(gone), release, self._settings.settle_time, ", ".join(sorted(gone)[:5]),
+            )  # fmt: skip
+
+    def _record(self, now_us: int) -> Beat:
+        return Beat(
+            id=self._schedules.timeline.claimer,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            release=self._release,
+            started_us=self._started_us,
+            at_us=now_us,
+            lag_us=self._engine.lag_us,
+            offset_us=time.time_ns() // 1000 - now_us,
+        )
+
+    def _client(self) -> Any:
+        return self._schedules.server.client
+
+
+def beats_of(schedules: Schedules) -> list[Beat]:
+    """Return every beat on the roll, live or not; records of another version are left out."""
+    with schedules.server.translated("reading the roll of beats"):
+        client: Any = schedules.server.client
+        records = client.hvals(ScheduleKeys(schedules.prefix).beats)
+    beats = []
+    for record in records:
+        try:
+            beats.append(Beat.from_json(record))
+        except ValueError:
+            continue  # a later release's
+    return beats
+
+
+def live_and_gone(beats: Iterable[Beat], now_us: int, settle_s: float) -> tuple[list[Beat], list[Beat]]:
+    """Part beats into those that have called within ``settle_s`` seconds and the others."""
+    parts: tuple[list[Beat], list[Beat]] = [], []
+    for beat in beats:
+        parts[now_us - beat.at_us > settle_s * SECOND_US].append(beat)
+    return parts
