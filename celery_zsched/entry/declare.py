@@ -70,7 +70,7 @@ def build(
     chosen, own_expires = _options(options, faults)
     lazy = _is_lazy(args, kwargs)
     values = {
-        "arguments": attempt(Payload.of, args or (), kwargs, serializer) if (args or kwargs) and not lazy else None,
+        "arguments": None if lazy else attempt(_arguments, args, kwargs, serializer),
         "grace_us": attempt(_duration, "grace", grace),
         "jitter_us": attempt(_duration, "jitter", jitter),
         "start_us": attempt(_moment, "start", start, near),
@@ -123,9 +123,18 @@ def from_beat_schedule(name: str, entry: Any, app_zone: str = DEFAULT_ZONE, *, s
     raise EntryError(f"the entry {name!r} of beat_schedule cannot be used: {'; '.join(faults)}")
 
 
+def _arguments(args: Any, kwargs: Any, serializer: str) -> Payload | None:
+    if not isinstance(args or (), (list, tuple)):
+        raise EntryError(f"its args are {args!r:.100}, not a list or tuple")
+    if not isinstance(kwargs or {}, Mapping) or not all(isinstance(key, str) for key in kwargs or {}):
+        raise EntryError(f"its kwargs are {kwargs!r:.100}, not a mapping from names")
+    return Payload.of(args or (), kwargs, serializer) if args or kwargs else None
+
+
 def _is_lazy(args: Any, kwargs: Any) -> bool:
     """Return whether an argument is a BeatLazyFunc; told by its name, since celery.beat is heavy to import."""
-    values = [*(args or ()), *(kwargs.values() if isinstance(kwargs, Mapping) else ())]
+    values = list(args) if isinstance(args, (list, tuple)) else []
+    values += kwargs.values() if isinstance(kwargs, Mapping) else ()
     return any(type(value).__name__ == "BeatLazyFunc" for value in values)
 
 

@@ -122,7 +122,7 @@ def test_where_the_zone_of_a_celery_schedule_comes_from() -> None:
 
 def test_a_nowfun_that_fails_is_reported() -> None:
     """The user's function is asked once, as the schedule is read."""
-    with pytest.raises(ScheduleError, match="nowfun.*ZeroDivisionError"):
+    with pytest.raises(ScheduleError, match=r"nowfun.*ZeroDivisionError"):
         from_celery(crontab(hour=9, nowfun=lambda: 1 / 0))
 
 
