@@ -21,26 +21,73 @@ from tests.servers import DEFAULT_KIND, RunningServer
 IDS = ["a", "b", "c d", "{e}", "ü~", "\N{PARTY POPPER}"]
 FOREVER = 3600 * 1_000_000
 
+
+def rarely(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Mostly None."""
+    return st.one_of(st.none(), st.none(), st.none(), strategy)
+
+
 clients = st.integers(0, 2)
 ids = st.sampled_from(IDS)
+some_ids = st.lists(ids, max_size=3)
 bodies = st.sampled_from([b"", b"x", b"yy"])
-moments = st.sampled_from([PAST, PAST + 1, AHEAD, AHEAD + 1])
+moments = st.sampled_from([PAST, PAST + 1, PAST + 1, AHEAD])
 #: Of tiny leases most have ended by the next step.
 leases = st.sampled_from([1, 300, FOREVER])
 reasons = st.sampled_from(["why", "because"])
 notes = st.sampled_from([b"", b"n", b"m"])
 #: Which of all tokens ever given out, counted from the latest.
-choices = st.lists(st.integers(0, 11), max_size=4)
+choices = st.lists(st.integers(0, 9), max_size=4)
 items = st.builds(
     Item,
     id=ids,
     body=bodies,
     due_us=st.none() | moments,
-    delay_us=st.none() | st.sampled_from([400, FOREVER]),
+    delay_us=rarely(st.sampled_from([400, FOREVER])),
     level=st.integers(0, LEVELS - 1),
     mode=st.sampled_from(Put),
-    mark=st.none() | st.builds(Mark, st.just("entry"), st.integers(1, 2), st.integers(1, 9)),
-    expect=st.none() | st.just("") | bodies.map(lambda body: hashlib.sha1(body).hexdigest()),
+    mark=rarely(st.builds(Mark, st.just("entry"), st.integers(1, 2), st.integers(1, 9))),
+    expect=rarely(st.just("") | bodies.map(lambda body: hashlib.sha1(body).hexdigest())),
+)
+batches = st.lists(items, min_size=1, max_size=3)
+
+
+#: The machine's operations and their arguments.
+OPERATIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "put": {"by": clients, "batch": batches},
+    "put_too_late": {"by": clients, "batch": batches},
+    "claim": {
+        "by": clients,
+        "limit": st.integers(0, 5),
+        "lease": st.sampled_from([1, 1, 300, FOREVER, FOREVER, 0]),
+        "settle": st.just([]) | choices,
+        "delivery_limit": st.sampled_from([0, 0, 2]),
+        "armed": st.booleans(),
+        "linger": st.booleans(),
+    },
+    "extend": {"by": clients, "which": choices, "lease": leases},
+    "settle": {"by": clients, "which": choices},
+    "release": {
+        "by": clients,
+        "which": choices,
+        "counted": st.booleans(),
+        "delay": st.sampled_from([None, None, 0, 300, FOREVER]),
+    },
+    "reschedule": {"by": clients, "which": choices, "due": moments, "note": notes, "linger": st.booleans()},
+    "park": {"by": clients, "which": some_ids, "reason": reasons, "force": st.booleans()},
+    "unpark": {"by": clients, "which": some_ids, "due": st.none() | moments},
+    "revive": {"by": clients, "which": some_ids, "due": st.none() | moments},
+    "bury": {"by": clients, "which": choices, "others": some_ids, "reason": reasons, "note": notes},
+    "remove": {"by": clients, "which": some_ids, "spare": st.booleans()},
+    "purge": {"by": clients},
+    "flush_scripts": {},
+    "count": {"by": clients},
+    "page": {"by": clients, "limit": st.integers(1, 3)},
+    "locate": {"by": clients, "which": some_ids},
+}
+_OFTEN = {"put": 6, "claim": 9, "release": 3, "settle": 2, "reschedule": 2, "park": 2, "unpark": 2, "bury": 2}
+steps = st.sampled_from([name for name in OPERATIONS for _ in range(_OFTEN.get(name, 1))]).flatmap(
+    lambda name: st.tuples(st.just(name), st.fixed_dictionaries(OPERATIONS[name]))
 )
 
 
@@ -65,8 +112,14 @@ class Machine(RuleBasedStateMachine):
             line.server.close()
         self.client.close()
 
-    def step(self, act: Callable[[], Any]) -> Any:
-        """Do one operation and remember between which moments of the server it was."""
+    @rule(step=steps)
+    def act(self, step: tuple[str, dict[str, Any]]) -> None:
+        """Do one operation. It is one rule, so that no example goes without claims."""
+        name, arguments = step
+        getattr(self, name)(**arguments)
+
+    def timed(self, act: Callable[[], Any]) -> Any:
+        """Call and remember between which moments of the server it was."""
         before = clock(self.client)
         answer = act()
         self.window = (before, clock(self.client))
@@ -76,33 +129,22 @@ class Machine(RuleBasedStateMachine):
         """Return some of the tokens that were given out, most of them stale."""
         return [self.given[-1 - number] for number in dict.fromkeys(numbers) if number < len(self.given)]
 
-    @rule(by=clients, batch=st.lists(items, min_size=1, max_size=3))
     def put(self, by: int, batch: list[Item]) -> None:
         """Place items in every mode, with marks and expectations."""
-        placed = self.step(lambda: self.lines[by].put(batch))
+        placed = self.timed(lambda: self.lines[by].put(batch))
         assert placed == self.model.put(batch, placed)
 
-    @rule(by=clients, batch=st.lists(items, min_size=1, max_size=3))
     def put_too_late(self, by: int, batch: list[Item]) -> None:
         """What is no longer wanted changes nothing."""
-        placed = self.step(lambda: self.lines[by].put(batch, not_after_us=PAST))
+        placed = self.timed(lambda: self.lines[by].put(batch, not_after_us=PAST))
         assert {one.outcome.value for one in placed} == {"late"}
 
-    @rule(
-        by=clients,
-        limit=st.integers(0, 4),
-        lease=leases | st.just(0),
-        settle=choices,
-        delivery_limit=st.sampled_from([0, 0, 2]),
-        armed=st.booleans(),
-        linger=st.booleans(),
-    )
     def claim(
         self, by: int, limit: int, lease: int, settle: list[int], delivery_limit: int, armed: bool, linger: bool
     ) -> None:
         """Take what is free, in the order in which it must be."""
         line, done = self.lines[by], self.chosen(settle)
-        batch = self.step(
+        batch = self.timed(
             lambda: line.claim(limit, lease, settle=done, delivery_limit=delivery_limit, armed=armed, linger=linger)
         )
         expected = self.model.claim(batch.now_us, limit, lease, line.holder, settle=done, delivery_limit=delivery_limit)
@@ -114,77 +156,65 @@ class Machine(RuleBasedStateMachine):
             self.tokens.add(hold)
             self.given.append(hold)
 
-    @rule(by=clients, which=choices, lease=leases)
     def extend(self, by: int, which: list[int], lease: int) -> None:
         """Renew leases, ended and stale ones among them."""
         holds = self.chosen(which)
-        assert self.step(lambda: self.lines[by].extend(holds, lease)) == self.model.extend(holds, lease)
+        assert self.timed(lambda: self.lines[by].extend(holds, lease)) == self.model.extend(holds, lease)
 
-    @rule(by=clients, which=choices)
     def settle(self, by: int, which: list[int]) -> None:
         """Settle, with stale tokens among them."""
         holds = self.chosen(which)
-        assert self.step(lambda: self.lines[by].settle(holds)) == self.model.settle(holds)
+        assert self.timed(lambda: self.lines[by].settle(holds)) == self.model.settle(holds)
 
-    @rule(by=clients, which=choices, counted=st.booleans(), delay=st.sampled_from([None, 0, 300, FOREVER]))
     def release(self, by: int, which: list[int], counted: bool, delay: int | None) -> None:
         """Give back, at once or later."""
         holds = self.chosen(which)
-        answer = self.step(lambda: self.lines[by].release(holds, counted=counted, delay_us=delay))
+        answer = self.timed(lambda: self.lines[by].release(holds, counted=counted, delay_us=delay))
         assert answer == self.model.release(holds, counted=counted, delay_us=delay)
 
-    @rule(by=clients, which=choices, due=moments, note=notes, linger=st.booleans())
     def reschedule(self, by: int, which: list[int], due: int, note: bytes, linger: bool) -> None:
         """Move on to a next moment."""
         moves = [(hold, due, note) for hold in self.chosen(which)]
-        answer = self.step(lambda: self.lines[by].reschedule(moves, linger=linger))
+        answer = self.timed(lambda: self.lines[by].reschedule(moves, linger=linger))
         assert answer == self.model.reschedule(moves)
 
-    @rule(by=clients, which=st.lists(ids, max_size=3), reason=reasons, force=st.booleans())
     def park(self, by: int, which: list[str], reason: str, force: bool) -> None:
         """Park, by force at times."""
-        answer = self.step(lambda: self.lines[by].park(which, reason, force=force))
+        answer = self.timed(lambda: self.lines[by].park(which, reason, force=force))
         assert answer == self.model.park(which, reason, force=force)
 
-    @rule(by=clients, which=st.lists(ids, max_size=3), due=st.none() | moments)
     def unpark(self, by: int, which: list[str], due: int | None) -> None:
         """Put back what is parked."""
-        answer = self.step(lambda: self.lines[by].unpark(which, due))
+        answer = self.timed(lambda: self.lines[by].unpark(which, due))
         assert answer == self.model.restore(Place.PARKED, which, due)
 
-    @rule(by=clients, which=st.lists(ids, max_size=3), due=st.none() | moments)
     def revive(self, by: int, which: list[str], due: int | None) -> None:
         """Put back what is dead."""
-        answer = self.step(lambda: self.lines[by].revive(which, due))
+        answer = self.timed(lambda: self.lines[by].revive(which, due))
         assert answer == self.model.restore(Place.DEAD, which, due)
 
-    @rule(by=clients, which=choices, others=st.lists(ids, max_size=2), reason=reasons, note=notes)
     def bury(self, by: int, which: list[int], others: list[str], reason: str, note: bytes) -> None:
         """Bury by token and by id."""
         graves = [(hold.id, hold.token, reason, note) for hold in self.chosen(which)]
         graves += [(id_, "", reason, note) for id_ in others]
-        assert self.step(lambda: self.lines[by].bury(graves)) == self.model.bury(graves)
+        assert self.timed(lambda: self.lines[by].bury(graves)) == self.model.bury(graves)
 
-    @rule(by=clients, which=st.lists(ids, max_size=3), spare=st.booleans())
     def remove(self, by: int, which: list[str], spare: bool) -> None:
         """Delete, sparing the leased at times."""
-        answer = self.step(lambda: self.lines[by].remove(which, spare_leased=spare))
+        answer = self.timed(lambda: self.lines[by].remove(which, spare_leased=spare))
         assert answer == self.model.remove(which, spare_leased=spare)
 
-    @rule(by=clients)
     def purge(self, by: int) -> None:
         """Delete what waits."""
-        assert self.step(lambda: self.lines[by].purge()) == self.model.purge()
+        assert self.timed(lambda: self.lines[by].purge()) == self.model.purge()
 
-    @rule()
     def flush_scripts(self) -> None:
         """The server forgets every script."""
-        self.step(lambda: self.client.script_flush())
+        self.timed(lambda: self.client.script_flush())
 
-    @rule(by=clients)
     def count(self, by: int) -> None:
         """Counts are those of the model."""
-        counts = self.step(lambda: self.lines[by].counts())
+        counts = self.timed(lambda: self.lines[by].counts())
         waiting = [one.due_us for one in self.model.upcoming()]
         ready = sum(due <= counts.now_us for due in waiting)
         assert (counts.ready, counts.delayed) == (ready, len(waiting) - ready)
@@ -194,18 +224,16 @@ class Machine(RuleBasedStateMachine):
         ]
         assert counts.oldest_us == min(waiting, default=None)
 
-    @rule(by=clients, limit=st.integers(1, 3))
     def page(self, by: int, limit: int) -> None:
         """Pages of any size together are all that waits, in order."""
-        found = self.step(lambda: self.lines[by].upcoming(limit))
+        found = self.timed(lambda: self.lines[by].upcoming(limit))
         while len(page := self.lines[by].upcoming(limit, found[-1] if found else None)) and found:
             found += page
         assert found == self.model.upcoming()
 
-    @rule(by=clients, which=st.lists(ids, max_size=3))
     def locate(self, by: int, which: list[str]) -> None:
         """Ids are found with all that is known of them."""
-        located = self.step(lambda: self.lines[by].locate(which))
+        located = self.timed(lambda: self.lines[by].locate(which))
         assert located == {id_: found for id_ in which if (found := self.model.located(id_))}
 
     @invariant()
