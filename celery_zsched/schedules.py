@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from celery_zsched import planner
 from celery_zsched.connection import Server
-from celery_zsched.entry import EntrySpec, LastRun, OperatorState, decode, encode
+from celery_zsched.entry import EntrySpec, LastRun, OperatorState, decode, encode, is_declared_by
 from celery_zsched.errors import ConflictError, EntryError, NotFoundError, ScheduleError, ZschedError
 from celery_zsched.keys import DEFAULT_PREFIX, SCHEDULE_TIMELINE
 from celery_zsched.timeline import MAX_BATCH, Timeline
@@ -168,6 +168,9 @@ class Schedules:
 
     def _item(self, spec: EntrySpec, located: Located | None, now_us: int) -> Item | None:
         """Return what is to be put for an entry, or None when all is as it should be."""
+        quarantined = located is not None and located.place is Place.DEAD and located.reason != FINISHED
+        if located is not None and not quarantined and is_declared_by(located.body, spec):
+            return None
         stored = None
         if located is not None:
             try:
@@ -185,7 +188,6 @@ class Schedules:
             return Item(spec.name, encode(fresh), coming.next_due_us, mode=mode, expect=expect)
         merged = spec.succeeding(stored, now_us)
         body = encode(merged)
-        quarantined = located.place is Place.DEAD and located.reason != FINISHED
         if body == located.body and not quarantined:
             return None
         expect = _digest(located.body)

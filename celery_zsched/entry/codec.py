@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import re
 from typing import Any
 
 from celery_zsched.entry.payload import Payload
@@ -25,6 +26,9 @@ _PLAIN = {
     for f in dataclasses.fields(EntrySpec)
     if f.name not in ("name", "task", "trigger", "arguments", "blackouts")
 }
+
+#: How a stored document ends: what installing has added comes last.
+_INSTALLED = re.compile(rb'(,"anchor_us":-?\d+)?(,"epoch":\d+)?\}')
 
 _KNOWN = ("name", "task", "schedule", "arguments", "blackouts", *_PLAIN)
 
@@ -45,6 +49,15 @@ def encode(spec: EntrySpec) -> bytes:
     if spec.trigger.zone is not None:
         del document["zone"]
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def is_declared_by(document: bytes, spec: EntrySpec) -> bool:
+    """Return whether a stored document is this entry to the letter, whatever grid and epoch it was given.
+
+    ``spec`` is one that was not installed. Many times cheaper than reading the document, for schedules of thousands.
+    """
+    declared = encode(spec)[:-1]
+    return document.startswith(declared) and _INSTALLED.fullmatch(document, len(declared)) is not None
 
 
 def decode(text: bytes | str) -> EntrySpec:
