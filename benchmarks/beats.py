@@ -32,7 +32,7 @@ class Beat:
         self.sent: list[tuple[int, float | None, float]] = []
         #: Called before each tick for as long as nothing has been sent.
         self.before_tick: Callable[[], None] = lambda: None
-        signals.before_task_publish.connect(self._publishing)
+        signals.after_task_publish.connect(self._published)
         self.service = Service(app, scheduler_cls=SPEC["scheduler"])
         began = time.perf_counter()
         self.scheduler = self.service.scheduler
@@ -40,7 +40,7 @@ class Beat:
         self.start_s = time.perf_counter() - began
         signals.beat_init.send(sender=self.service)
 
-    def _publishing(self, body: Any = None, headers: Any = None, **_: Any) -> None:
+    def _published(self, body: Any = None, headers: Any = None, **_: Any) -> None:
         nominal_us = (headers.get("zsched") or {}).get("nominal_us")
         self.sent.append((body[0][0], nominal_us and nominal_us / 1e6, time.time()))
 
@@ -58,5 +58,5 @@ class Beat:
 
     def close(self) -> None:
         """Stop, as at the end of the process."""
-        signals.before_task_publish.disconnect(self._publishing)
+        signals.after_task_publish.disconnect(self._published)
         self.scheduler.close()

@@ -80,9 +80,18 @@ BENCHMARKS: dict[str, Benchmark] = {
         {"size": 4, "nap_s": 0.2, "options": {"lease_timeout": 1}},
     ),
     "beat-firing": Benchmark("beat_firing", BEATS, {"size": 5_000}, {"size": 20}, rounds=3),
-    "beat-startup": Benchmark("beat_startup", BEATS, {"size": 10_000}, {"size": 20}, rounds=3),
+    "beat-startup": Benchmark(
+        "beat_startup", BEATS, {"size": 10_000}, {"size": 20}, rounds=3, own={"zsched": {"first_tick": True}}
+    ),
     "beat-lateness": Benchmark(
         "beat_lateness", BEATS, {"size": 200, "seconds": 20}, {"size": 5, "seconds": 3}, rounds=3
+    ),
+    "beat-scale": Benchmark(
+        "beat_scale",
+        ("zsched",),
+        {"due": 1_000, "shallow": 1_000, "deep": 1_000_000},
+        {"due": 10, "shallow": 10, "deep": 100},
+        rounds=1,
     ),
     "beat-idle": Benchmark("beat_idle", BEATS, {"size": 100, "seconds": 60}, {"size": 5, "seconds": 2}, rounds=1),
 }

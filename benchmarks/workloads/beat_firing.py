@@ -13,16 +13,19 @@ from benchmarks.meter import Meter, Reading, per_item
 
 
 def measure(size: int) -> dict[str, Any]:
-    """Fire ``size`` entries that are due at the full minute (or at once, where a new entry is).
+    """Fire ``size`` entries that are due at the full minute (or at once, where a new entry is)."""
+    return fire(Beat(entries(range(size), crontab())), Meter(SPEC["server"]), size)
+
+
+def fire(beat: Beat, meter: Meter, size: int) -> dict[str, float]:
+    """Run a beat until it has sent ``size`` messages, and return what each of them cost.
 
     What counts begins with the tick that sends the first of them; of the time, only what comes after they were due.
     """
-    meter = Meter(SPEC["server"])
     before: list[tuple[float, Reading]] = []
-    beat = Beat(entries(range(size), crontab()))
     beat.before_tick = lambda: before.append((time.time(), meter.read()))
     try:
-        beat.run(lambda: len(beat.sent) >= size, 120)
+        beat.run(lambda: len(beat.sent) >= size, 180)
         ended, after = time.time(), meter.read()
     finally:
         beat.close()
