@@ -19,6 +19,7 @@ from celery_zsched.publishing import CeleryPublisher
 from celery_zsched.roll import Roll
 from celery_zsched.settings import Settings
 from celery_zsched.types import SECOND_US
+from celery_zsched.upkeep import adopt_zone
 
 logger = logging.getLogger("celery.beat.zsched")
 
@@ -67,9 +68,9 @@ class Scheduler(beat.Scheduler):
             pause_s = self._engine.turn(self.max_interval)
             if not pause_s and not self._roll.call():
                 logger.error(
-                    "%s has forgotten this beat: its data is gone (flushed, evicted, restarted without persistence), or "
-                    "this beat was silent for longer than settle_time. The entries of beat_schedule are stored anew; if "
-                    "the data is gone, entries that were added at run time must be saved anew",
+                    "%s has forgotten this beat: its data is gone (flushed, evicted, restarted without persistence), "
+                    "or this beat was silent for longer than settle_time. The entries of beat_schedule are stored anew; "
+                    "if the data is gone, entries that were added at run time must be saved anew",
                     self.schedules.server.masked,
                 )
                 self._installed = False
@@ -123,6 +124,9 @@ class Scheduler(beat.Scheduler):
             except ZschedError as exc:
                 logger.error("the static entry %r is left out, the others go on: %s", name, exc)
         self._roll.declare([spec.name for spec in specs])
+        moved = adopt_zone(self.schedules)
+        if moved:
+            logger.info("the app's zone is %s now: %d entries without one were moved", self.schedules.zone, moved)
         changes, faults = self.schedules.save_many(specs)
         for name, fault in faults.items():
             logger.error("the static entry %r is left out, the others go on: %s", name, fault)

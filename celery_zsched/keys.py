@@ -13,6 +13,7 @@ key                      type    holds
 ``P:{T}:claims``         HASH    id -> ``token count level due holder`` (see ``lua/include/record.lua``)
 ``P:{T}:bodies``         HASH    id -> body, opaque bytes; an id exists exactly while it has a body
 ``P:{T}:notes``          HASH    id -> what happened last, opaque bytes (schedules)
+``P:{T}:history``        HASH    id -> what became of its last occurrences, a line each, newest first (schedules)
 ``P:{T}:reasons``        HASH    id -> why it is parked or dead
 ``P:{T}:marks``          HASH    mark field -> ``epoch nominal``: the highest occurrence ever put
 ``P:{T}:bell``           ZSET    one marker that wakes one blocked claimer
@@ -20,6 +21,8 @@ key                      type    holds
 ``P:{T}:rules``          HASH    what a queue was declared with, and what became of its messages; its life is the queue's
 ``P:{T}:bindings``       ZSET    of an exchange: routing key, pattern and queue -> the moment at which the binding lapses
 ``P:{T}:backlog``        STREAM  of an exchange: its last broadcasts, for who was cut off for a moment
+``P:{T}:runs``           HASH    entry -> its outstanding runs (schedules; see ``lua/include/runs.lua``)
+``P:{T}:lapses``         ZSET    entry -> the moment at which the last of its outstanding runs lapses (schedules)
 ``P:{T}:own:C``          ZSET    one marker that ends claimer C's own blocking pop
 =======================  ======  =====================================================================================
 
@@ -35,8 +38,8 @@ class TimelineKeys:
     """The key names of one timeline, computed once."""
 
     __slots__ = (
-        "backlog", "base", "bell", "bindings", "bodies", "claims", "dead", "leases", "marks", "notes", "parked",
-        "reasons", "rules", "timelines", "watch",
+        "backlog", "base", "bell", "bindings", "bodies", "claims", "dead", "history", "leases", "marks", "notes",
+        "parked", "reasons", "rules", "timelines", "watch",
     )  # fmt: skip
 
     def __init__(self, name: str, *, prefix: str = DEFAULT_PREFIX, levels: int = 1) -> None:
@@ -50,6 +53,7 @@ class TimelineKeys:
         self.claims = f"{base}:claims"
         self.bodies = f"{base}:bodies"
         self.notes = f"{base}:notes"
+        self.history = f"{base}:history"
         self.reasons = f"{base}:reasons"
         self.marks = f"{base}:marks"
         self.bell = f"{base}:bell"
@@ -57,6 +61,8 @@ class TimelineKeys:
         self.rules = f"{base}:rules"
         self.bindings = f"{base}:bindings"
         self.backlog = f"{base}:backlog"
+        self.runs = f"{base}:runs"
+        self.lapses = f"{base}:lapses"
         self.timelines = [f"{base}:timeline"] + [f"{base}:timeline:{level}" for level in range(1, levels)]
 
     def own(self, claimer: str) -> str:
@@ -67,7 +73,8 @@ class TimelineKeys:
         """Return every key this timeline can have."""
         return [
             *self.timelines, self.leases, self.parked, self.dead, self.claims, self.bodies, self.notes,
-            self.reasons, self.marks, self.bell, self.watch, self.rules, self.bindings, self.backlog,
+            self.history, self.reasons, self.marks, self.bell, self.watch, self.rules, self.bindings, self.backlog,
+            self.runs, self.lapses,
         ]  # fmt: skip
 
 
@@ -100,16 +107,27 @@ class ScheduleKeys:
     key                              type  holds
     ===============================  ====  ========================================================================
     ``P:{schedule}:beats``           HASH  beat id -> what it said when it last called (JSON)
+    ``P:{schedule}:blackouts``       HASH  name -> blackout, windows in which nothing is sent (JSON)
     ``P:{schedule}:release:R``       SET   the names of the static entries that release R declares
+    ``P:{schedule}:request:R``       TEXT  who does what was asked for by request R, or its answer; lapses after a day
+    ``P:{schedule}:audit``           STREAM  what operators did, the last thousands
+    ``P:{schedule}:zone``            TEXT  the app's zone, in which due times of entries without one were computed
     ===============================  ====  ========================================================================
     """
 
-    __slots__ = ("base", "beats")
+    __slots__ = ("audit", "base", "beats", "zone")
 
     def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
         self.base = f"{prefix}:{{{SCHEDULE_TIMELINE}}}"
         self.beats = f"{self.base}:beats"
+        self.blackouts = f"{self.base}:blackouts"
+        self.audit = f"{self.base}:audit"
+        self.zone = f"{self.base}:zone"
 
     def release(self, release: str) -> str:
         """Return the key of one release's names."""
         return f"{self.base}:release:{release}"
+
+    def request(self, request: str) -> str:
+        """Return the key of one request that must be done once."""
+        return f"{self.base}:request:{request}"

@@ -21,6 +21,7 @@ from celery_zsched.keys import ScheduleKeys
 from celery_zsched.schedules import Schedules
 from celery_zsched.settings import Settings
 from celery_zsched.types import SECOND_US
+from celery_zsched.upkeep import forget_finished
 
 if TYPE_CHECKING:
     from celery_zsched.engine import Engine
@@ -117,11 +118,12 @@ class Roll:
         return True
 
     def _sweep(self, now_us: int) -> None:
-        """Forget beats that have been silent for the settle time, and delete what only their releases declared."""
+        """Forget beats that were silent for the settle time, what only they declared, and what is long finished."""
         beats = live_and_gone(beats_of(self._schedules), now_us, self._settings.settle_time)
         living = {beat.release for beat in beats[0]}
         for release in {beat.release for beat in beats[1]} - living:
             self._retire(release, living)
+        forget_finished(self._schedules, now_us - round(self._settings.done_time * SECOND_US))
         if beats[1]:
             with self._schedules.server.translated("calling the roll"):
                 self._client().hdel(self._keys.beats, *(beat.id for beat in beats[1]))

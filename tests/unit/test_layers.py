@@ -35,6 +35,8 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("lookout",),
     ("lookout",),
     ("queues", "schedules"),
+    ("runs",),
+    ("upkeep",),
     ("roll",),
     ("apps", "engine"),
     ("publishing",),

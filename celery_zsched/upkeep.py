@@ -1,0 +1,61 @@
+"""What keeps the schedule tidy and true: entries that are long finished, and an app whose zone has changed."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from celery_zsched import planner
+from celery_zsched.keys import ScheduleKeys
+from celery_zsched.schedules import Schedules, State, Stored
+from celery_zsched.timeline import MAX_BATCH
+from celery_zsched.types import Item, Outcome, Put
+
+
+def forget_finished(schedules: Schedules, before_us: int) -> list[str]:
+    """Delete entries that were added at run time and finished before a moment, some of them; return their names.
+
+    A static one stays for as long as it is declared, or the next start would begin it anew.
+    """
+    with schedules.server.translated("looking for finished entries"):
+        client: Any = schedules.server.client
+        old = client.zrangebyscore(schedules.timeline.keys.dead, "-inf", before_us, start=0, num=MAX_BATCH)
+    gone = [
+        stored.name
+        for stored in schedules.get_many([name.decode() for name in old])
+        if stored.state is State.FINISHED and (stored.spec is None or stored.spec.owner != "static")
+    ]
+    for name in gone:
+        schedules.delete(name)
+    return gone
+
+
+def adopt_zone(schedules: Schedules) -> int:
+    """Compute due times anew if they were computed in another app zone; return how many entries were moved.
+
+    Only entries that name no zone are concerned. It walks the schedule once, when the app's zone has changed.
+    """
+    key = ScheduleKeys(schedules.prefix).zone
+    with schedules.server.translated("comparing the app's zone"):
+        client: Any = schedules.server.client
+        found = client.get(key)
+    known = None if found is None else found.decode()
+    if known == schedules.zone:
+        return 0
+    moved = sum(_rescore(schedules, stored) for stored in schedules.all()) if known is not None else 0
+    with schedules.server.translated("noting the app's zone"):
+        client.set(key, schedules.zone)
+    return moved
+
+
+def _rescore(schedules: Schedules, stored: Stored) -> bool:
+    spec = stored.spec
+    if spec is None or not spec.follows_app_zone or stored.state not in (State.SCHEDULED, State.PAUSED):
+        return False
+    coming = planner.first(spec, schedules.now_us(), zone=schedules.zone, last=stored.last)
+    if coming.next_due_us is None or coming.next_due_us == stored.due_us:
+        return False
+    body = stored.located.body
+    expect = hashlib.sha1(body, usedforsecurity=False).hexdigest()
+    item = Item(stored.name, body, coming.next_due_us, mode=Put.REPLACE, expect=expect)
+    return schedules.timeline.put([item])[0].outcome is Outcome.REPLACED
