@@ -40,7 +40,7 @@ $(BIN)/python:
 # One stamp for each set of extras: what one target needs does not slow the other.
 $(VENV)/installed-%: setup.cfg pyproject.toml | $(BIN)/python
 	@echo "Installing celery-zsched[$*] into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 
 demo: $(VENV)/installed-embedded
