@@ -11,6 +11,7 @@ import inspect
 import re
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,14 @@ class Link(redis.Connection):
         """Close the connection."""
         self._demoted = False
         super().disconnect(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def check_health(self) -> None:
+        """Try a connection that was idle; one that does not answer is made anew, for nothing was sent on it yet."""
+        try:
+            super().check_health()  # type: ignore[no-untyped-call]
+        except (redis.ConnectionError, redis.TimeoutError):
+            self.next_health_check = sys.maxsize  # the new one is not tried in turn; its first answer sets this anew
+            self.connect()
 
     def read_response(self, *args: Any, **kwargs: Any) -> Any:
         """Return the next answer. An error that tells of a demoted server is raised, and remembered."""
@@ -255,8 +264,13 @@ class Dedicated:
         self._socket()
         try:
             return self._link.read_response(**kwargs)
-        except MovedError:
-            self._moved()
+        except ResponseError as exc:
+            if isinstance(exc, MovedError):
+                self._moved()
+            elif str(exc).startswith("MOVED "):
+                # Before redis-py 6 only the cluster client's own parser knows this error.
+                self._moved()
+                raise MovedError(str(exc)[6:]) from None
             raise
 
     def close(self) -> None:

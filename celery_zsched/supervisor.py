@@ -92,7 +92,9 @@ def _detach(directory: Path) -> None:
 
 def _supervise(directory: Path, program: Path, report: Callable[[str], None]) -> None:
     """Run the server until it ends, or until its last user is gone. Locks end with the process."""
-    locked(directory / SUPERVISOR, fcntl.LOCK_EX, STOP_S)
+    if not _is_the_only_one(directory):
+        report("ready")
+        return
     _end_orphan(directory)
     path = _make_socket_path(directory)
     _set_aside(directory / SERVER_LOG)
@@ -123,6 +125,25 @@ def _supervise(directory: Path, program: Path, report: Callable[[str], None]) ->
             server.kill()
             server.wait()
         _remove_socket(directory)
+
+
+def _is_the_only_one(directory: Path) -> bool:
+    """Take the supervisor's lock for good; return False when another supervisor has a server for us.
+
+    That happens when who started the other was killed before it was ready. It cannot be stopping, for the user that
+    started us holds the users' lock. Without a server it is about to end.
+    """
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            locked(directory / SUPERVISOR, fcntl.LOCK_EX, 0)
+            return True
+        except ServerUnavailableError:
+            if listening(directory):
+                return False
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
 
 
 def _command(program: Path, directory: Path, path: str) -> list[str]:

@@ -134,6 +134,23 @@ def test_a_connection_closed_while_idle_is_made_anew(any_server: RunningServer, 
     assert server.client.incr("n") == 2
 
 
+def test_an_idle_connection_that_went_dead_is_made_anew(
+    start_server: Start, forward: Forward, connect: Connect
+) -> None:
+    """A pooled connection whose link went silent while it was idle costs one time-out, and no error."""
+    way = forward(start_server())
+    server = connect(f"{way.url}/1", max_connections=1, socket_timeout=0.3, health_check_interval=1e-9)
+    assert server.client.incr("n") == 1
+    way.freeze()
+    way.replace()
+    assert server.client.incr("n") == 2
+    way.freeze()
+    began = time.monotonic()
+    with pytest.raises(ServerUnavailableError), server.translated("counting"):
+        server.client.incr("n")
+    assert time.monotonic() - began < 5
+
+
 def test_a_restarted_server_is_used_again(start_server: Start, connect: Connect) -> None:
     """After a restart the next command works."""
     running = start_server(aof=True)

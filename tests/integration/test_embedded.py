@@ -112,6 +112,17 @@ def test_many_at_once_get_one_server(directory: Path) -> None:
         user.end()
 
 
+def test_two_supervisors_at_once_run_one_server(directory: Path) -> None:
+    """When whoever started a supervisor died before it was ready, the next one finds its server."""
+    hold = embedded.hold(embedded.prepare(str(directory)))
+    command = [sys.executable, "-m", "celery_zsched.supervisor", str(directory), str(embedded.find_executable())]
+    root = str(Path(embedded.__file__).parents[1])
+    both = [subprocess.Popen(command, start_new_session=True, cwd=root) for _ in range(2)]
+    assert [one.wait(20) for one in both] == [0, 0]
+    assert len(processes_of(directory)) == 2
+    assert hold.is_valid()
+
+
 def test_the_server_ends_with_its_last_user_however_it_went(directory: Path) -> None:
     """Users that are killed are gone; the server stays for the one that is left, and ends with it."""
     users = [User(directory) for _ in range(3)]
