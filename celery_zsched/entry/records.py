@@ -1,14 +1,16 @@
 """What happened to an entry, and what its operator wants: kept apart from the entry and from each other.
 
 Declaring an entry anew touches neither. Both are small JSON objects; a field that is absent has its default, and one
-that is not known is left alone by being refused, so that an older release does not drop what a newer one wrote.
+that is not known here is kept and written back, so that releases of two ages can share a schedule while one is rolled
+out.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from celery_zsched.errors import EntryError
@@ -43,6 +45,8 @@ class LastRun:
     #: How often in a row the entry could not be computed or sent, and the last reason.
     failures: int = 0
     error: str | None = None
+    #: What a newer release has written.
+    rest: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """Return the stored form."""
@@ -63,6 +67,8 @@ class OperatorState:
     reason: str | None = None
     since_us: int | None = None
     until_us: int | None = None
+    #: What a newer release has written.
+    rest: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """Return the stored form."""
@@ -75,18 +81,23 @@ class OperatorState:
 
 
 def _write(record: LastRun | OperatorState) -> bytes:
-    fields = dataclasses.fields(record)
     document: dict[str, Any] = {"v": VERSION}
-    document.update({f.name: value for f in fields if (value := getattr(record, f.name)) != f.default})
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    for one in dataclasses.fields(record):
+        value = getattr(record, one.name)
+        if one.name == "rest":
+            document.update(value)
+        elif value != one.default:
+            document[one.name] = value
+    # A lone surrogate (in an error's text) becomes its JSON escape.
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def _read(cls: type[_R], text: bytes | str | None) -> _R:
     if not text:
         return cls()
     document = load_object(text, cls.__name__)
-    known = {f.name: f for f in dataclasses.fields(cls)}
-    faults = [f"unknown field {name!r}" for name in document if name not in known]
+    known = {one.name: one for one in dataclasses.fields(cls) if one.name != "rest"}
+    faults = []
     for name, value in document.items():
         if name in known:
             default = known[name].default
@@ -95,7 +106,8 @@ def _read(cls: type[_R], text: bytes | str | None) -> _R:
                 faults.append(f"{name!r} is {value!r:.100}, not {wanted.__name__}")
     if faults:
         raise EntryError(f"a stored {cls.__name__} cannot be read: {'; '.join(faults)}")
-    return cls(**document)
+    rest = {name: document.pop(name) for name in list(document) if name not in known}
+    return cls(**document, rest=rest)
 
 
 def load_object(text: bytes | str, what: str) -> dict[str, Any]:

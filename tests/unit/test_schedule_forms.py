@@ -10,8 +10,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from celery import Celery
-from celery.schedules import crontab, schedule, solar
+from celery.schedules import BaseSchedule, crontab, schedule, solar
 from dateutil import tz as dateutil_tz
+from dateutil.rrule import DAILY, rrule
 
 from celery_zsched.errors import ScheduleError
 from celery_zsched.triggers import (
@@ -118,6 +119,28 @@ def test_where_the_zone_of_a_celery_schedule_comes_from() -> None:
     tokyo = crontab(hour=9)
     tokyo.tz = ZoneInfo("Asia/Tokyo")
     assert from_celery(tokyo, app_zone="UTC").zone == "Asia/Tokyo"
+
+
+def test_schedules_of_other_schedulers_are_understood() -> None:
+    """django-celery-beat's crontab with a zone, and redbeat's rule with its zone."""
+
+    class TzAwareCrontab(crontab):
+        """As django-celery-beat has it."""
+
+    TzAwareCrontab.__module__ = "django_celery_beat.tzcrontab"
+    zoned = TzAwareCrontab(0, 9)
+    zoned.tz = ZoneInfo("Asia/Tokyo")
+    assert from_celery(zoned, app_zone="UTC") == Crontab("0", "9", zone="Asia/Tokyo")
+
+    class RedBeatRule(BaseSchedule):
+        """As redbeat has it."""
+
+        rrule = rrule(DAILY, dtstart=datetime(2026, 1, 5, 9, tzinfo=ZoneInfo("America/New_York")))
+
+    RedBeatRule.__module__, RedBeatRule.__name__ = "redbeat.schedules", "rrule"
+    rule = from_celery(RedBeatRule())
+    assert rule.zone == "America/New_York"
+    assert next_after(rule, NOON) == to_us(datetime(2026, 1, 9, 14, tzinfo=timezone.utc))
 
 
 def test_a_nowfun_that_fails_is_reported() -> None:
