@@ -20,6 +20,7 @@ _HOMES: dict[str, str] = {
     "Entry": "api",
     "EntryError": "errors",
     "NotFoundError": "errors",
+    "Occurrence": "entry",
     "ScheduleError": "errors",
     "Scheduler": "beat",
     "ServerAuthenticationError": "errors",
@@ -28,6 +29,7 @@ _HOMES: dict[str, str] = {
     "ServerUnavailableError": "errors",
     "Transport": "transport",
     "ZschedError": "errors",
+    "current": "context",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]

@@ -38,8 +38,8 @@ class TimelineKeys:
     """The key names of one timeline, computed once."""
 
     __slots__ = (
-        "backlog", "base", "bell", "bindings", "bodies", "claims", "dead", "history", "leases", "marks", "notes",
-        "parked", "reasons", "rules", "timelines", "watch",
+        "backlog", "base", "bell", "bindings", "bodies", "claims", "dead", "history", "lapses", "leases", "marks",
+        "notes", "parked", "reasons", "rules", "runs", "timelines", "watch",
     )  # fmt: skip
 
     def __init__(self, name: str, *, prefix: str = DEFAULT_PREFIX, levels: int = 1) -> None:

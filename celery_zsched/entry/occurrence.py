@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
-from celery_zsched.types import from_us
+from celery_zsched.types import from_us, to_us
 
 #: Why an occurrence was sent.
 Cause = Literal["schedule", "manual", "backfill", "catch-up"]
 
 #: The name of the message header that carries an occurrence to the task.
 HEADER = "zsched"
+
+#: The version that the header is written in.
+VERSION = 1
 
 _NAMESPACE = uuid.UUID("5b0bd0d2-6b0f-5c8e-9d63-6a1c3f1e7a52")
 
@@ -26,13 +32,16 @@ def occurrence_id(namespace: str, name: str, epoch: int, nominal_us: int) -> str
 
 
 def occurrence_header(
-    name: str, nominal_us: int, fired_us: int, *, epoch: int = 0, missed: int = 0, cause: Cause = "schedule"
-) -> dict[str, Any]:
+    name: str, nominal_us: int, fired_us: int, *, epoch: int = 0, missed: int = 0, cause: Cause = "schedule",
+    overlap: str = "allow",
+) -> dict[str, Any]:  # fmt: skip
     """Return the ``zsched`` header: the entry, its nominal due and its sending (ISO 8601, UTC), missed count, cause.
 
-    ``epoch`` and ``nominal_us`` are what a broker of ours compares with its high-water mark.
+    ``epoch`` and ``nominal_us`` are what a broker of ours compares with its high-water mark. ``overlap`` other than
+    ``allow`` makes the worker hold a run lease while the task runs.
     """
-    return {
+    header: dict[str, Any] = {
+        "v": VERSION,
         "entry": name,
         "epoch": epoch,
         "nominal_us": nominal_us,
@@ -41,3 +50,43 @@ def occurrence_header(
         "missed": missed,
         "cause": cause,
     }
+    if overlap != "allow":
+        header["overlap"] = overlap
+    return header
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """What a task is told about the occurrence it runs for; moments are aware datetimes in UTC."""
+
+    #: The name of the entry.
+    entry: str
+    #: When the occurrence was due, by its schedule: the hour that a data job is for.
+    nominal: datetime
+    #: When it was sent.
+    fired: datetime
+    #: How many occurrences since the run before were due and not sent; this run stands for them too.
+    missed: int = 0
+    #: Why it was sent: ``schedule``, ``manual``, ``backfill``, or ``catch-up`` (sent late, for a time that had passed).
+    cause: Cause = "schedule"
+
+    @property
+    def nominal_us(self) -> int:
+        """The nominal time in microseconds since the epoch."""
+        return to_us(self.nominal)
+
+    @classmethod
+    def from_header(cls, header: object) -> Occurrence | None:
+        """Return the occurrence that a message's ``zsched`` header names; None where there is none that can be read."""
+        if not isinstance(header, Mapping):
+            return None
+        try:
+            return cls(
+                entry=str(header["entry"]),
+                nominal=from_us(int(header["nominal_us"])),
+                fired=datetime.fromisoformat(header["fired"]),
+                missed=int(header.get("missed", 0)),
+                cause=header.get("cause", "schedule"),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None

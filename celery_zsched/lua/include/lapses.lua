@@ -1,0 +1,26 @@
+-- lapses: write what read_runs() read. The set of lapses holds the latest 'until' of each entry, so that the runs of one
+-- that nobody looks at any more go all the same.
+local SWEEP = 20 -- entries whose runs have all lapsed that one call takes away
+
+local function write_runs(entry, found)
+  local lines, last = {}, 0
+  for _, run in ipairs(found) do
+    lines[#lines + 1] = table.concat({stamp(run.till), run.state, run.id, run.since, run.holder}, ' ')
+    last = math.max(last, run.till)
+  end
+  if #lines == 0 then
+    call('HDEL', runs, entry)
+    call('ZREM', lapses, entry)
+    return
+  end
+  call('HSET', runs, entry, table.concat(lines, '\n'))
+  call('ZADD', lapses, stamp(last), entry)
+end
+
+local function sweep()
+  local lapsed = call('ZRANGEBYSCORE', lapses, '-inf', stamp(now), 'LIMIT', 0, SWEEP)
+  if #lapsed > 0 then
+    call('HDEL', runs, unpack(lapsed))
+    call('ZREM', lapses, unpack(lapsed))
+  end
+end

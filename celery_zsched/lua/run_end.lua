@@ -1,0 +1,31 @@
+-- run_end: runs of entries are over; an entry that waits for the end of its last run is due at once.
+-- KEYS: runs lapses bell watch timelines...
+-- ARGV: two per run: entry, id
+-- RETURNS: how many of them were outstanding
+-- RULES: 2, 5, 7
+-- @flags allow-oom
+local runs, lapses, bell, watch = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local timelines = {unpack(KEYS, 5)}
+local WIDTH = 2
+-- @include clock ring runs lapses forward
+
+sweep()
+local ended = 0
+for at = 1, #ARGV, WIDTH do
+  local entry, id = ARGV[at], ARGV[at + 1]
+  local left, wanted = {}, false
+  for _, run in ipairs(read_runs(entry)) do
+    if run.id == id then
+      ended = ended + 1
+    else
+      left[#left + 1] = run
+      wanted = wanted or run.state == 'wanted'
+    end
+  end
+  if wanted and not last_run(left) then
+    left = {}
+    forward(entry, now)
+  end
+  write_runs(entry, left)
+end
+return ended
