@@ -55,7 +55,7 @@ def encode(message: Mapping[str, Any], *, dumps: Callable[[Any], str] | None = N
     properties: dict[str, Any] = message["properties"]
     name = headers.get("task") or ""
     kept: dict[str, Any]
-    if _TASK_KEYS <= headers.keys() and isinstance(name, str):
+    if headers.keys() >= _TASK_KEYS and isinstance(name, str):
         kept = {key: value for key, value in headers.items() if key not in _TASK_KEYS or value != _TASK_HEADERS[key]}
         del kept["task"]
         if (root := kept.get("root_id")) is not None and root == kept.get("id"):
@@ -157,7 +157,8 @@ def due_us(message: Mapping[str, Any], zone: Callable[[], tzinfo] | None = None)
         return eta_us(headers.get("eta"), zone)
     # Task protocol 1 has everything in its body.
     body = message.get("body") or b""
-    if message.get("content-type") == _CONTENT_TYPE and (b'"eta": "' if isinstance(body, bytes) else '"eta": "') in body:
+    told = b'"eta": "' in body if isinstance(body, bytes) else '"eta": "' in body
+    if told and message.get("content-type") == _CONTENT_TYPE:
         try:
             inner = json.loads(body)
         except ValueError:

@@ -270,14 +270,14 @@ def claim_arguments(
     linger: bool = False,
 ) -> list[scripts.Argument]:
     """Return the ARGV of ``lua/claim.lua`` up to the pairs it settles first."""
-    switches = [delivery_limit, int(armed), int(linger), BACKUP_US, KEEP_DEAD]
+    switches = [delivery_limit, int(armed), int(linger), BACKUP_US, KEEP_DEAD, 0]
     return [min(limit, MAX_BATCH), lease_us, holder, claimer, *switches]
 
 
 def parse_batch(answer: Sequence[Any]) -> Batch:
     """Return the answer of ``lua/claim.lua`` as values."""
     now, wake, troubles = answer[:3]
-    words: dict[bytes, list[str]] = {b"lost": [], b"buried": [], b"stale": [], b"left": []}
+    words: dict[bytes, list[str]] = {b"lost": [], b"buried": [], b"stale": [], b"left": [], b"expired": []}
     for word, id_ in zip(*[iter(troubles)] * 2, strict=True):
         words[word].append(id_.decode())
     items = [

@@ -89,6 +89,8 @@ class Outcome(enum.Enum):
     CHANGED = "changed"
     #: The server's clock has passed the moment up to which the put was wanted.
     LATE = "late"
+    #: The queue was never declared, or is gone, and the put was for a declared one only.
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,24 @@
 -- claim: take what is free under a lease: ended leases first, then what is due, by level and oldest first.
--- KEYS: leases claims bodies dead reasons notes bell watch own timelines...
+-- KEYS: leases claims bodies dead reasons notes bell watch own rules timelines...
 -- ARGV: limit, lease (microseconds; 0: remove at once, for a consumer that never acks), holder, claimer,
 --       delivery_limit (0 for none), armed ('1': the caller has a blocking pop outstanding), linger ('1': the caller
---       claims again at once), backup (microseconds), keep (how many dead to keep), then pairs id, token to settle first
+--       claims again at once), backup (microseconds), keep (how many dead to keep), bury_expired ('1': what has
+--       expired is kept with the dead), then pairs id, token to settle first. What the queue was declared with
+--       (rules: delivery_limit, message_ttl, expires) has the last word.
 -- RETURNS: now, wake (when to claim again without a ring; '0': only on a ring or after the longest block),
 --          {word, id, ...} of what went wrong (lost: no body is left; buried: delivery limit reached; stale: a settle
---          by somebody who no longer holds the id; left: with a number, how many at least are due and were not taken),
---          then five per item: id, body, token, count, due
+--          by somebody who no longer holds the id; left: with a number, how many at least are due and were not taken;
+--          expired: was not wanted any more), then five per item: id, body, token, count, due
 -- RULES: 1, 2, 3, 4 (settling), 5, 6 (of idle claimers one wakes for the next due moment and one a little later)
 -- @flags allow-oom
-local leases, claims, bodies, dead, reasons, notes, bell, watch, own =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local timelines = {unpack(KEYS, 10)}
+local leases, claims, bodies, dead, reasons, notes, bell, watch, own, rules =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local timelines = {unpack(KEYS, 11)}
 local limit, lease, holder, claimer = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local delivery_limit, armed, linger, backup = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7] == '1', tonumber(ARGV[8])
-local keep = tonumber(ARGV[9])
-local FIRST_SETTLE = 10
--- @include clock record ring settle dead
+local keep, bury_expired = tonumber(ARGV[9]), ARGV[10] == '1'
+local FIRST_SETTLE = 11
+-- @include clock record ring settle dead life
 
 local troubles = {}
 local ids, tokens, counts, dues, records = {}, {}, {}, {}, {}
@@ -40,6 +42,24 @@ call('ZREM', watch, claimer)
 
 for _, id in ipairs(settle(FIRST_SETTLE)) do
   trouble('stale', id)
+end
+
+local life, message_ttl = life_of(rules), nil
+if life then
+  local ruled = call('HMGET', rules, 'expires', 'message_ttl', 'delivery_limit')
+  life = tonumber(ruled[1] or '') or -1 -- whoever claims renews it
+  message_ttl = tonumber(ruled[2] or '')
+  delivery_limit = tonumber(ruled[3] or '') or delivery_limit
+end
+
+-- Whether a message is no longer wanted. Its own time to live stands at the beginning of its body's second line
+-- (celery_zsched/message.py); it counts from when it was due.
+local function is_expired(body, due)
+  local ttl = tonumber(string.match(body, '^[^\n]*\n(%d+) ') or '') or message_ttl
+  if ttl and message_ttl then
+    ttl = math.min(ttl, message_ttl)
+  end
+  return ttl and now > tonumber(due) + ttl
 end
 
 -- Ended leases: their holder is gone or wedged.
@@ -90,12 +110,15 @@ local answer = {stamp(now), '0', troubles}
 local FIXED = #answer
 if #ids > 0 then
   local contents = call('HMGET', bodies, unpack(ids))
-  local leased, gone = {}, {}
+  local leased, gone, expired = {}, {}, {}
   for position, id in ipairs(ids) do
     local body = contents[position]
     if not body then
       trouble('lost', id)
       gone[#gone + 1] = id
+    elseif is_expired(body, dues[position]) then
+      trouble('expired', id)
+      expired[#expired + 1] = id
     else
       local at = #answer
       answer[at + 1], answer[at + 2], answer[at + 3] = id, body, tokens[position]
@@ -112,6 +135,25 @@ if #ids > 0 then
   else
     gone = ids
   end
+  if #expired > 0 then
+    if life then
+      call('HINCRBY', rules, 'expired', #expired)
+    end
+    for _, id in ipairs(expired) do
+      if bury_expired and lease > 0 then
+        local token, count, level, due, last = read_record(call('HGET', claims, id))
+        call('ZREM', leases, id)
+        call('ZADD', dead, stamp(now), id)
+        call('HSET', reasons, id, 'expired')
+        call('HSET', claims, id, write_record(voided(token), count - 1, level, due, last))
+      elseif lease > 0 then
+        gone[#gone + 1] = id
+      end
+    end
+    if bury_expired then
+      bound_dead(keep)
+    end
+  end
   if #gone > 0 then
     call('ZREM', leases, unpack(gone))
     call('HDEL', claims, unpack(gone))
@@ -119,7 +161,7 @@ if #ids > 0 then
     call('HDEL', notes, unpack(gone))
   end
   if #answer == FIXED then
-    answer[2] = stamp(now) -- all of them were lost: there may be more to take
+    answer[2] = stamp(now) -- all of them were lost or expired: there may be more to take
   end
   if armed then
     call('ZADD', own, 0, 'own') -- ends the caller's own blocking pop, so that it takes no ring while it works
@@ -189,5 +231,8 @@ else
       answer[2] = stamp(wake)
     end
   end
+end
+if life then
+  live_on(life)
 end
 return answer

@@ -1,6 +1,7 @@
 -- put: place items on the timeline, all or nothing in one step.
--- KEYS: leases claims bodies parked dead reasons marks bell watch timelines...
--- ARGV: not_after (server time past which nothing is put; 0 for none), then eight per item:
+-- KEYS: leases claims bodies parked dead reasons notes marks bell watch rules timelines...
+-- ARGV: not_after (server time past which nothing is put; 0 for none; with '!' behind it only a queue that is declared
+--       takes anything), then eight per item:
 --       id, body, due, level, mode, expect, mark_field, mark
 --   due     '' now; '+N' in N microseconds; otherwise the moment itself
 --   mode    new      put it only if the id is unknown
@@ -9,14 +10,16 @@
 --           rebody   new body, its place and due as they are; an unknown or dead id is put
 --   expect  '' anything; '-' only if the id is unknown; otherwise the SHA-1 of the body it must have
 --   mark    'epoch nominal' to be above what mark_field holds, or the item is refused; '' for none
--- RETURNS: two per item: outcome (put exists replaced rebodied refused changed late), id
--- RULES: 1 (one place), 2 (server's clock), 5 (rings for what is due now or sooner than any claimer wakes)
-local leases, claims, bodies, parked, dead, reasons, marks, bell, watch =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local timelines = {unpack(KEYS, 10)}
-local not_after = tonumber(ARGV[1])
+-- RETURNS: two per item: outcome (put exists replaced rebodied refused changed late unknown), id
+-- RULES: 1 (one place), 2 (server's clock), 5 (rings for what is due now or sooner than any claimer wakes),
+--        7 (a queue with a life of its own takes all its keys along; one with a length drops its oldest)
+local leases, claims, bodies, parked, dead, reasons, notes, marks, bell, watch, rules =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local timelines = {unpack(KEYS, 12)}
+local not_after = tonumber(string.match(ARGV[1], '^%d+'))
+local declared_only = string.sub(ARGV[1], -1) == '!'
 local FIRST, WIDTH = 2, 8
--- @include clock record ring place levels
+-- @include clock record ring place levels life
 
 local function moment(spec, position)
   if spec == '' then
@@ -111,15 +114,50 @@ local function put(at, position)
   return outcome, id
 end
 
+-- Drop what a queue's length does not hold: of what is due, the least urgent first, oldest first.
+local function bound_length(most)
+  local ready, DROP_AT_MOST = 0, 1000
+  for level = 1, #timelines do
+    ready = ready + call('ZCOUNT', timelines[level], '-inf', stamp(now + DROP_AT_MOST))
+  end
+  local excess, dropped = math.min(ready - most, DROP_AT_MOST), 0
+  for level = #timelines, 1, -1 do
+    if excess > dropped then
+      local oldest =
+        call('ZRANGEBYSCORE', timelines[level], '-inf', stamp(now + DROP_AT_MOST), 'LIMIT', 0, excess - dropped)
+      if #oldest > 0 then
+        call('ZREM', timelines[level], unpack(oldest))
+        call('HDEL', claims, unpack(oldest))
+        call('HDEL', bodies, unpack(oldest))
+        call('HDEL', notes, unpack(oldest))
+        dropped = dropped + #oldest
+      end
+    end
+  end
+  if dropped > 0 then
+    call('HINCRBY', rules, 'overflowed', dropped)
+  end
+end
+
+local life = life_of(rules)
 local answer = {}
 for at = FIRST, #ARGV, WIDTH do
   local outcome, id
   if not_after > 0 and now > not_after then
     outcome, id = 'late', ARGV[at]
+  elseif declared_only and not life then
+    outcome, id = 'unknown', ARGV[at]
   else
     outcome, id = put(at, (at - FIRST) / WIDTH)
   end
   answer[#answer + 1] = outcome
   answer[#answer + 1] = id
+end
+if life then
+  local most = tonumber(call('HGET', rules, 'max_length') or '')
+  if most then
+    bound_length(most)
+  end
+  live_on(life)
 end
 return answer

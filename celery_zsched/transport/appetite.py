@@ -5,7 +5,7 @@ from __future__ import annotations
 #: A backlog this long is worth taking in large helpings without asking who else is hungry.
 LONG = 32
 
-#: The rest of a burst is left to others for so long, in seconds: by then whoever is idle has been woken and has claimed.
+#: The rest of a burst is left to others for so long, in seconds: by then whoever is idle has claimed.
 COURTESY_S = 0.004
 
 

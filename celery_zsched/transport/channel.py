@@ -10,16 +10,22 @@ from datetime import timezone, tzinfo
 from queue import Empty
 from typing import Any
 
+from amqp.protocol import queue_declare_ok_t
+from kombu.exceptions import ChannelError, InconsistencyError
 from kombu.transport import virtual
+from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.json import dumps as kombu_dumps
 from kombu.utils.json import loads as kombu_loads
 from kombu.utils.scheduling import cycle_by_name
 from kombu.utils.uuid import uuid
 
 from celery_zsched import message as wire_format
-from celery_zsched.errors import ServerError
+from celery_zsched import scripts
+from celery_zsched.errors import ServerUnavailableError
 from celery_zsched.timeline import MAX_BATCH
-from celery_zsched.transport.delivery import Message, QoS
+from celery_zsched.transport import delivery
+from celery_zsched.transport.exchanges import Binding, binding, is_reply_exchange, life_text, rules_of
+from celery_zsched.transport.fanout import Publisher, Subscription, matcher
 from celery_zsched.transport.shared import Broker
 from celery_zsched.transport.source import RECHECK_S, Source
 from celery_zsched.types import SECOND_US
@@ -34,7 +40,8 @@ def _dumps(value: Any) -> str:
         return str(kombu_dumps(value))  # moments, UUIDs and the like, as kombu writes them
 
 
-def _loads(text: str) -> Any:
+def read_headers(text: str) -> Any:
+    """Return the JSON of a message's headers as values, kombu's own types included."""
     return kombu_loads(text) if "__type__" in text else json.loads(text)
 
 
@@ -48,12 +55,13 @@ def app_time_zone() -> tzinfo:
     return timezone.utc
 
 
-class Channel(virtual.Channel):  # type: ignore[misc]
+class Channel(virtual.Channel):
     """A channel on the broker. Not for several threads at once, but acks may come from any."""
 
-    Message = Message
-    QoS = QoS
+    Message = delivery.Message
+    QoS = delivery.QoS
     body_encoding = None
+    closed: bool
     supports_fanout = True
     do_restore = False
     from_transport_options = ()
@@ -67,6 +75,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         self._order = cycle_by_name(self.broker.settings.queue_order_strategy)()
         self._in_turn = self.broker.settings.queue_order_strategy == "round_robin"
         self._buffered = 0
+        #: Queue -> the exchange and binding key by which it gets broadcasts.
+        self._broadcast_queues: dict[str, tuple[str, str]] = {}
         connection.poller.add(self)
 
     # -- Publishing
@@ -81,32 +91,72 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
         """Put a message on its queue's timeline: due at its ``eta``, or now."""
-        broker = self.broker
+        row = self._row(message)
+        batch = kwargs.get("_publish_batch")
+        if batch is not None:
+            batch.add(queue, row)
+            return
+        # A reply that comes after its asker has gone must not bring the asker's queue back.
+        declared_only = is_reply_exchange(message["properties"]["delivery_info"]["exchange"])
+        outcome = put(self.broker, queue, [row], patience_s=kwargs.get("timeout"), declared_only=declared_only)[0]
+        told_outcome(outcome, row)
+
+    def _row(self, message: dict[str, Any]) -> list[scripts.Argument]:
         headers = message["headers"]
         due = wire_format.due_us(message, app_time_zone)
         mark = wire_format.mark_of(headers)
-        row = [
+        return [
             wire_format.task_id(headers) or uuid(),
             wire_format.encode(message, dumps=_dumps),
             "" if due is None else str(due),
-            broker.level(message["properties"].get("priority")),
+            self.broker.level(message["properties"].get("priority")),
             "alias",
             "",
             "" if mark is None else mark.field,
             "" if mark is None else f"{mark.epoch} {mark.nominal_us}",
         ]
-        wires = broker.wires
-        patience = kwargs.get("timeout") or broker.server.address.options.socket_timeout
-        for last in (False, True):
-            limit = wires.now_us() + int(patience * SECOND_US)
-            outcome = wires.call(broker.call("put", queue), [limit, *row])[0]
-            if outcome != b"late":
-                break
-            wires.look_at_clock()  # the server's clock was set forward; if it was not, the next try says so too
-            if last:
-                raise ServerError(f"publishing to queue {queue} took longer than {patience:g} s; nothing was put")
-        if outcome == b"refused" and mark is not None:
-            logger.info("occurrence %d of entry %s was enqueued before; not repeated", mark.nominal_us, mark.field)
+
+    def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
+        """Send a broadcast."""
+        Publisher(self.broker).publish(exchange, routing_key or "", wire_format.encode(message, dumps=_dumps))
+
+    def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> list[str]:
+        """Return the queues that a message goes to; never nothing without a word."""
+        default = default or self.deadletter_queue
+        if not exchange:
+            return [routing_key or str(default)]
+        if is_reply_exchange(exchange):
+            return [f"{routing_key}.{exchange}"]
+        kind = self.typeof(exchange)
+        exchanges = self.broker.exchanges
+        found = kind.lookup(exchanges.table(exchange), exchange, routing_key, default)
+        table: list[Binding] = []
+        if not found:
+            table = exchanges.table(exchange, fresh=True)
+            found = kind.lookup(table, exchange, routing_key, default)
+        if not found:
+            # A table that was lost is made anew from what this connection declared.
+            own = [binding(*row) for row in self.state.exchanges.get(exchange, {}).get("table", ())]
+            if own:
+                table = exchanges.change(exchange, [(row, life_text(self.broker.rules.get(row[2], {}))) for row in own])
+                found = kind.lookup(table, exchange, routing_key, default)
+        if found:
+            return list(found)
+        if default is not None:
+            logger.warning(
+                "no queue is bound to exchange %s for routing key %s; the message goes to the deadletter_queue %s",
+                exchange, routing_key, default,
+            )  # fmt: skip
+            return [default]
+        if not table:
+            raise InconsistencyError(
+                f"no queue is bound to exchange {exchange}, so the message with routing key {routing_key} goes "
+                "nowhere; declare a queue for it, or start a worker that does"
+            )
+        logger.warning(
+            "no queue is bound to exchange %s for routing key %s; the message is dropped", exchange, routing_key
+        )
+        return []
 
     # -- Consuming
 
@@ -118,6 +168,15 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         self._active_queues.append(queue)
         self._consumers.add(consumer_tag)
         self.connection._callbacks[queue] = callback
+        if queue in self._broadcast_queues:
+            exchange, key = self._broadcast_queues[queue]
+            self.connection.poller.listener.add(
+                self,
+                Subscription(
+                    queue, exchange, key, matcher(key), lambda payload: callback(delivery.Message(payload, self))
+                ),
+            )
+            return
         known = self.sources.get(queue)
         if known is not None and known.no_ack == bool(no_ack):
             known.callback = callback  # as in kombu, the last consumer of a queue on a channel gets its messages
@@ -140,6 +199,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self._active_queues.remove(queue)
         if queue in self._active_queues:
             return  # another consumer of this channel goes on
+        if queue in self._broadcast_queues and self.connection is not None:
+            self.connection.poller.listener.discard(self, queue)
         source = self.sources.pop(str(queue), None)
         if source is not None:
             self._forget(source)
@@ -175,7 +236,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         credit = self._qos_credit(claim_limit)
         if credit <= 0:
             return []
-        order = [sources[queue] for queue in self._order.consume(len(sources))] if len(sources) > 1 else sources.values()
+        order = list(sources.values())
+        if len(order) > 1:
+            order = [sources[queue] for queue in self._order.consume(len(order))]
         busy = any(not source.dry for source in order)
         plan: list[tuple[Source, int]] = []
         hungry = [source for source in order if not source.dry or (busy and now - source.asked_at > RECHECK_S)]
@@ -237,9 +300,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]
                 source.callback(message)
         return True
 
-    def _message(self, source: Source, tag: str, body: bytes, count: int) -> Message | None:
+    def _message(self, source: Source, tag: str, body: bytes, count: int) -> delivery.Message | None:
         try:
-            payload = wire_format.decode(body, loads=_loads)
+            payload = wire_format.decode(body, loads=read_headers)
         except ValueError as exc:
             logger.error("queue %s: %s; it is set aside with the dead", source.queue, exc)
             if not source.no_ack:
@@ -250,12 +313,12 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         if count > 1:
             payload["headers"]["redelivered"] = properties["delivery_info"]["redelivered"] = True
             properties["delivery_count"] = count - 1
-        message = Message(payload, self)
+        message = delivery.Message(payload, self)
         if not source.no_ack:
             self.qos.delivered[tag] = (source.desk, count, message.reference())
         return message
 
-    def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Message | None:
+    def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> delivery.Message | None:
         """Take one message, or None if none is due."""
         source = Source(self.broker, queue, _nobody, no_ack=no_ack, on_buried=self.connection.on_buried)
         now = self.connection.poller.clock()
@@ -291,8 +354,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         settings = self.broker.settings
         if requeue and desk.delivery_limit and count >= desk.delivery_limit:
             logger.error(
-                "message %s of queue %s was handed back after %d deliveries and is set aside with the dead; see it with "
-                "`celery zsched dead`",
+                "message %s of queue %s was handed back after %d deliveries and is set aside with the dead; see "
+                "it with `celery zsched dead`",
                 tag[16:], desk.queue, count,
             )  # fmt: skip
             self._bury(desk, tag, f"handed back after {count} deliveries")
@@ -309,9 +372,98 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     @staticmethod
     def _bury(desk: Any, tag: str, reason: str) -> None:
         if desk.held.pop(tag, None) is not None:
-            desk.timeline.bury([(tag[16:], tag[:16], reason)], keep=desk.dead_limit)
+            desk.timeline.bury([(tag[16:], tag[:16], reason, b"")], keep=desk.dead_limit)
 
     # -- Queues
+
+    def queue_declare(
+        self,
+        queue: str | None = None,
+        passive: bool = False,
+        auto_delete: bool = False,
+        arguments: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Declare a queue, or with ``passive`` ask for it; returns its name and how many messages are ready.
+
+        Asking for a queue that is unknown and empty raises kombu's ``ChannelError`` with code 404.
+        """
+        queue = queue or f"amq.gen-{uuid()}"
+        broker = self.broker
+        if passive:
+            known, ready = broker.wires.call(broker.call("declare", queue), ["1"])
+            if not known:
+                raise ChannelError(
+                    f"NOT_FOUND - no queue {queue!r} in vhost {self.connection.client.virtual_host or '/'!r}",
+                    (50, 10), "Channel.queue_declare", "404",
+                )  # fmt: skip
+            return queue_declare_ok_t(queue, ready, 0)
+        rules = broker.rules[queue] = rules_of(arguments, auto_delete=auto_delete)
+        if auto_delete:
+            # It may be for broadcasts, which need nothing on the server: that is known once it is bound or consumed.
+            return queue_declare_ok_t(queue, broker.wires.call(broker.call("declare", queue), ["1"])[1], 0)
+        return queue_declare_ok_t(queue, self._declare(queue, rules), 0)
+
+    def _declare(self, queue: str, rules: dict[str, int]) -> int:
+        broker = self.broker
+        args: list[scripts.Argument] = ["0"]
+        for name in ("expires", "message_ttl", "max_length", "delivery_limit", "auto_delete"):
+            args += [name, rules.get(name, "")]
+        ready = broker.wires.call(broker.call("declare", queue), args)[1]
+        # To the default exchange every queue is bound by its name.
+        row = binding(queue, "", queue)
+        if "expires" in rules or row not in broker.exchanges.table(""):
+            broker.exchanges.change("", [(row, life_text(rules))])
+        return int(ready)
+
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
+        """Bind a queue, as kombu's own ``queue_bind`` asks when it has noted the binding."""
+        if self.typeof(exchange).type == "fanout":
+            self._broadcast_queues[queue] = (exchange, routing_key or "")
+            return
+        rules = self.broker.rules.get(queue, {})
+        if "auto_delete" in rules:
+            self._declare(queue, rules)
+        if not is_reply_exchange(exchange):
+            row = binding(routing_key, pattern, queue)
+            if "expires" in rules or row not in self.broker.exchanges.table(exchange):
+                self.broker.exchanges.change(exchange, [(row, life_text(rules))])
+
+    def queue_unbind(
+        self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **kwargs: Any
+    ) -> None:
+        """Take a binding away."""
+        exchange = exchange or "amq.direct"
+        self.state.binding_delete(queue, exchange, routing_key)
+        row = self.typeof(exchange).prepare_bind(queue, exchange, routing_key, arguments)
+        table = self.state.exchanges.get(exchange, {}).get("table", [])
+        table[:] = [meta for meta in table if meta != row]
+        self.broker.exchanges.change(exchange, [(binding(*row), "-")])
+
+    def get_table(self, exchange: str) -> list[Binding]:
+        """Return an exchange's bindings."""
+        return self.broker.exchanges.table(exchange, fresh=True)
+
+    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> int | None:
+        """Delete a queue with all it holds; returns how many messages were ready, or None if it stays."""
+        broker = self.broker
+        ready = broker.wires.call(broker.call("drop", queue), [int(if_empty), int(if_unused)])
+        if ready < 0:
+            return None
+        changes: dict[str, list[tuple[Binding, str]]] = {"": [(binding(queue, "", queue), "-")]}
+        for exchange, routing_key, arguments in list(self.state.queue_bindings(queue)):
+            kind = self.typeof(exchange)
+            if kind.type != "fanout" and not is_reply_exchange(exchange):
+                row = kind.prepare_bind(queue, exchange, routing_key, arguments)
+                changes.setdefault(exchange, []).append((binding(*row), "-"))
+                own = self.state.exchanges.get(exchange, {}).get("table", [])
+                own[:] = [meta for meta in own if meta != row]
+        for exchange, rows in changes.items():
+            if exchange or "auto_delete" not in broker.rules.get(queue, {}):
+                broker.exchanges.change(exchange, rows)
+        self.state.queue_bindings_delete(queue)
+        broker.rules.pop(queue, None)
+        return int(ready)
 
     def _size(self, queue: str) -> int:
         return self.broker.timeline(queue).counts().ready
@@ -319,14 +471,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     def _purge(self, queue: str) -> int:
         return self.broker.timeline(queue).purge()
 
-    def _delete(self, queue: str, *args: Any, **kwargs: Any) -> None:
-        self._purge(queue)
+    def prepare_queue_arguments(self, arguments: Any, **kwargs: Any) -> Any:
+        """Return kombu's queue options as AMQP queue arguments."""
+        return to_rabbitmq_queue_arguments(arguments, **kwargs)
 
-    def _has_queue(self, queue: str, **kwargs: Any) -> bool:
-        return True
-
-    def _new_queue(self, queue: str, **kwargs: Any) -> None:
-        """Do nothing: a queue needs no declaration."""
+    @property
+    def client(self) -> Client:
+        """The server's client, for those who ask it for queue lengths."""
+        return Client(self)
 
     # -- The end of a channel
 
@@ -343,6 +495,57 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self.connection.poller.discard(self)
             self.connection.close_channel(self)
         self.exchange_types = None
+
+
+class Client:
+    """redis-py's client with queue lengths as monitors ask for them: ``llen(queue)`` is how many messages are ready."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def llen(self, name: str) -> int:
+        """Return how many messages are ready in a queue."""
+        return self._channel._size(name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel.broker.server.client, name)
+
+
+def put(
+    broker: Broker,
+    queue: str,
+    rows: Sequence[list[scripts.Argument]],
+    *,
+    patience_s: float | None = None,
+    declared_only: bool = False,
+) -> list[bytes]:
+    """Put rows on a queue's timeline in one step; return what became of each.
+
+    Nothing is put once ``patience_s`` seconds have passed on the server's clock (the socket's time-out by default), so
+    that a publisher who gave up and tries again never finds its first try done late.
+    """
+    wires = broker.wires
+    patience_s = patience_s or broker.server.address.options.socket_timeout
+    call = broker.call("put", queue)
+    fields = rows[0] if len(rows) == 1 else [field for row in rows for field in row]
+    for _ in range(2):
+        limit = wires.now_us() + int(patience_s * SECOND_US)
+        answer = wires.call(call, [f"{limit}!" if declared_only else limit, *fields])
+        if answer[0] != b"late":
+            return list(answer[::2])
+        wires.look_at_clock()  # the server's clock was set forward; if it was not, the second try says so too
+    raise ServerUnavailableError(
+        f"publishing to queue {queue} took longer than {patience_s:g} s on the way to {broker.server.masked}; nothing "
+        "was put"
+    )
+
+
+def told_outcome(outcome: bytes, row: Sequence[scripts.Argument]) -> None:
+    """Log what is worth a line."""
+    if outcome == b"refused":
+        logger.info("occurrence %s of entry %s was enqueued before and is not repeated", row[7], row[6])
+    elif outcome == b"unknown":
+        logger.debug("a reply came after its asker had gone; it is dropped")
 
 
 def _nobody(message: Any) -> None:

@@ -12,7 +12,7 @@ from celery_zsched.transport.desk import Desk
 from celery_zsched.transport.keeper import Keeper
 
 
-class Message(virtual.Message):  # type: ignore[misc]
+class Message(virtual.Message):
     """A delivered message. Its delivery tag proves the lease on it."""
 
     def __init__(self, payload: dict[str, Any], channel: Any = None, **_: Any) -> None:
@@ -73,7 +73,7 @@ class QoS:
         """Return how many more messages may be taken; None is without limit."""
         if not self.prefetch_count:
             return None
-        return max(0, self.prefetch_count - len(self.delivered) - self.channel.buffered())
+        return max(0, self.prefetch_count - len(self.delivered) - int(self.channel.buffered()))
 
     def credit(self, at_most: int) -> int:
         """Return how many messages to take now, up to ``at_most``."""
@@ -81,8 +81,8 @@ class QoS:
             # Celery counts what its pool holds, so that only one more at a time is known to be welcome.
             return 1 if not self.channel.buffered() and self.can_consume() else 0
         if not self.prefetch_count:
-            return at_most - self.channel.buffered()
-        return min(at_most, self.prefetch_count - len(self.delivered) - self.channel.buffered())
+            return at_most - int(self.channel.buffered())
+        return min(at_most, self.prefetch_count - len(self.delivered) - int(self.channel.buffered()))
 
     def append(self, message: Message, delivery_tag: str) -> None:
         """Do nothing: what a claim brought is noted when it is delivered."""

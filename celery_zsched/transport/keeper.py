@@ -134,7 +134,7 @@ class Keeper:
         self._asleep = False
 
     def _round(self, now: float) -> float:
-        """Do what is due; return in how many seconds to look again. An error of one part does not keep back the other."""
+        """Do what is due; return in how many seconds to look again. An error in one part does not stop another."""
         trouble: ServerError | None = None
         pause = max(0.0, self._next_renewal - now)
         if not pause:

@@ -7,14 +7,15 @@ so that nobody takes a ring and then keeps busy with something else.
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kombu.utils.eventio import ERR, READ
 from kombu.utils.eventio import poll as make_poll
 
+from celery_zsched.transport.fanout import Listener
 from celery_zsched.transport.pops import Pop
 from celery_zsched.transport.source import Source, wakes_in
 
@@ -25,12 +26,14 @@ TURN_S = 0.005
 class Poller:
     """Claims and delivers for the channels of one connection."""
 
-    def __init__(self, transport: Any) -> None:
+    def __init__(self, transport: Any, loads: Callable[[str], Any]) -> None:
         self._transport = transport
         self._broker = transport.broker
         self.channels: list[Any] = []
         #: Group of queues whose bells one pop can wait for -> the pop.
         self._pops: dict[str, Pop] = {}
+        #: Broadcasts for this connection's consumers.
+        self.listener = Listener(self._broker, loads)
         self._stale_pops = False
         self._loop: LoopSide | None = None
 
@@ -61,11 +64,14 @@ class Poller:
         for pop in self._pops.values():
             pop.close()
         self._pops.clear()
+        self.listener.close()
 
     # -- The steps
 
     def deliver_next(self) -> bool:
-        """Hand one message to its consumer; return False if none was claimed."""
+        """Hand one message to its consumer, broadcasts first; return False if there is none."""
+        if self.listener.waiting and self.listener.deliver_next():
+            return True
         for channel in self.channels:
             if channel.deliver_next():
                 if len(self.channels) > 1 and channel in self.channels:
@@ -76,7 +82,7 @@ class Poller:
 
     def has_buffered(self) -> bool:
         """Return whether something was claimed and is not delivered yet."""
-        return any(channel.buffered() for channel in self.channels)
+        return bool(self.listener.waiting) or any(channel.buffered() for channel in self.channels)
 
     def claim(self, now: float) -> bool:
         """Claim what may be taken now; return whether anything came."""
@@ -174,47 +180,59 @@ class Poller:
     # -- Without an event loop
 
     def drain(self, timeout: float | None) -> None:
-        """Deliver one message; raise ``socket.timeout`` if there is none within ``timeout`` seconds (None: wait)."""
+        """Deliver one message; raise ``TimeoutError`` if there is none within ``timeout`` seconds (None: wait)."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if self.deliver_next():
                 return
             now = time.monotonic()
-            self._wake_sources(now)
-            if self.claim(now):
+            self.listener.keep_up(now)
+            self.wake_sources(now)
+            if self.claim(now) or self.listener.waiting:
                 continue
             self.arm()
             now = time.monotonic()
             left = None if deadline is None else deadline - now
             if left is not None and left <= 0 and timeout:
-                raise socket.timeout("timed out")
+                raise TimeoutError("timed out")
             self._wait(left, now)
-            if timeout == 0 and not self.has_buffered() and not any(not source.dry for source in self._sources()):
-                raise socket.timeout("timed out")
+            if timeout == 0 and not self.has_buffered() and all(source.dry for source in self._sources()):
+                raise TimeoutError("timed out")
 
-    def _wake_sources(self, now: float) -> None:
+    def wake_sources(self, now: float) -> None:
+        """Note the queues whose next moment has come, as far as no pop is outstanding (see :meth:`claim`)."""
         if not self.armed_pops():
             for source in self._sources():
                 if source.wake_at is not None and now >= source.wake_at:
                     source.dry = False
 
     def _wait(self, left: float | None, now: float) -> None:
-        waits = [wait for wait in (left, self.wakes_in(now)) if wait is not None]
-        pops = self.armed_pops()
-        if not pops:
+        waits = [wait for wait in (left, self.wakes_in(now), self.listener.wakes_in(now)) if wait is not None]
+        ends: dict[int, Callable[[], None]] = {}
+        for pop in self.armed_pops():
+            ends[pop.fileno()] = partial(self.heard, pop)
+        listening = self.listener.fileno()
+        if listening is not None:
+            ends[listening] = self.listen
+        if not self.armed_pops() and any(channel.sources for channel in self.channels):
             # No credit, or a moment of courtesy: acks of other threads change that, so it is looked at often.
-            time.sleep(min([*waits, 0.01]))
+            waits.append(0.01)
+        patience = max(0.0, min([*waits, self._broker.settings.max_block]))
+        if not ends:
+            time.sleep(patience)
             return
-        patience = min([*waits, self._broker.settings.max_block])
         poller = make_poll()
         try:
-            by_fd = {pop.fileno(): pop for pop in pops}
-            for fd in by_fd:
+            for fd in ends:
                 poller.register(fd, READ | ERR)
-            for fd, _ in poller.poll(max(0.0, patience)) or ():
-                self.heard(by_fd[fd])
+            for fd, _ in poller.poll(patience) or ():
+                ends[fd]()
         finally:
             poller.close()
+
+    def listen(self) -> None:
+        """Take in broadcasts that have come."""
+        self.listener.read(time.monotonic())
 
     # -- In an event loop
 
@@ -237,6 +255,7 @@ class LoopSide:
         self._timer: Any = None
         self._timer_at = 0.0
         self._watched: dict[int, Pop] = {}
+        self._listening: int | None = None
         loop.add_reader(self._ready_fd, self._on_ready)
         loop.on_tick.add(self._on_tick)
         self._run_ready: Callable[[], None] | None = self._run_ready_callbacks if hasattr(loop, "_pop_ready") else None
@@ -260,7 +279,7 @@ class LoopSide:
         self._hub.on_tick.discard(self._on_tick)
         if self._timer is not None:
             self._timer.cancel()
-        for fd in [self._ready_fd, *self._watched]:
+        for fd in {self._ready_fd, *self._watched, *([] if self._listening is None else [self._listening])}:
             self._hub.remove(fd)
         self._watched.clear()
         os.close(self._ready_fd)
@@ -270,12 +289,27 @@ class LoopSide:
         poller = self._poller
         if not poller.has_buffered():
             now = time.monotonic()
-            poller._wake_sources(now)
-            if not poller.claim(now):
+            poller.listener.keep_up(now)
+            self._watch_listener()
+            poller.wake_sources(now)
+            if not poller.claim(now) and not poller.listener.waiting:
                 poller.arm()
                 self._set_timer(time.monotonic())
                 return
         self._signal()
+
+    def _watch_listener(self) -> None:
+        fd = self._poller.listener.fileno()
+        if fd != self._listening:
+            if self._listening is not None and self._listening not in self._watched:
+                self._hub.remove(self._listening)
+            self._listening = fd
+            if fd is not None:
+                self._hub.add_reader(fd, self._on_broadcast)
+
+    def _on_broadcast(self) -> None:
+        self._poller.listen()
+        self._on_ready()
 
     def _signal(self) -> None:
         if not self._signalled:
@@ -288,7 +322,7 @@ class LoopSide:
         while True:
             if not poller.deliver_next():
                 now = time.monotonic()
-                poller._wake_sources(now)
+                poller.wake_sources(now)
                 if not poller.claim(now):
                     break
                 continue
@@ -317,7 +351,8 @@ class LoopSide:
             self._on_ready()
 
     def _set_timer(self, now: float) -> None:
-        wait = self._poller.wakes_in(now)
+        waits = [self._poller.wakes_in(now), self._poller.listener.wakes_in(now)]
+        wait = min((one for one in waits if one is not None), default=None)
         if wait is None:
             return
         at = now + wait

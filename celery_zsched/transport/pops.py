@@ -60,7 +60,7 @@ class Pop:
         return answer[0].decode() if answer else None
 
     def check(self, now: float) -> None:
-        """Raise :class:`ServerUnavailableError` if the answer is overdue: the link is dead, whatever its socket says."""
+        """Raise :class:`ServerUnavailableError` if the answer is overdue: the link is dead."""
         if self.due_back is not None and now > self.due_back:
             self.close()
             raise ServerUnavailableError(

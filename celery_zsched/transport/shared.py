@@ -16,6 +16,7 @@ from celery_zsched.keys import queue_timeline
 from celery_zsched.server_options import split_options
 from celery_zsched.timeline import Timeline
 from celery_zsched.transport.desk import Desk
+from celery_zsched.transport.exchanges import Exchanges
 from celery_zsched.transport.keeper import Keeper
 from celery_zsched.transport.wires import Call, Wires
 from celery_zsched.transport_settings import TransportSettings
@@ -46,6 +47,12 @@ class Broker:
         self.holder = f"{socket.gethostname()}:{os.getpid()}"
         self.levels = len(self.settings.priority_steps)
         self.lease_us = int(self.settings.lease_timeout * SECOND_US)
+        self.exchanges = Exchanges(self.wires, self.settings.key_prefix)
+        #: (exchange, queue) -> the number of the last broadcast that the queue's consumer was given; it outlives
+        #: connections, so that none is given twice.
+        self.broadcasts_seen: dict[tuple[str, str], tuple[int, int]] = {}
+        #: Queue -> what it was declared with by this process.
+        self.rules: dict[str, dict[str, int]] = {}
         self._calls: dict[tuple[str, str], Call] = {}
         self._users = 0
 

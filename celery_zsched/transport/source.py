@@ -12,7 +12,7 @@ from typing import Any
 from celery_zsched import scripts
 from celery_zsched.timeline import BACKUP_US
 from celery_zsched.transport.appetite import Appetite
-from celery_zsched.transport.desk import Desk, pairs
+from celery_zsched.transport.desk import TOKEN_DIGITS, Desk, pairs
 from celery_zsched.transport.shared import Broker
 from celery_zsched.transport.wires import Call
 
@@ -74,6 +74,7 @@ class Source:
         head: list[scripts.Argument] = [
             limit, 0 if self.no_ack else desk.lease_us, self.timeline.holder, self.timeline.claimer,
             desk.delivery_limit, "1" if armed else "0", "0", BACKUP_US, desk.dead_limit,
+            "1" if self.broker.settings.dead_letter_expired else "0",
         ]  # fmt: skip
         return head + pairs(self._sent) if self._sent else head
 
@@ -116,9 +117,8 @@ class Source:
 
     def set_aside(self, tag: str, reason: str) -> None:
         """Bury a message that cannot be delivered or shall not be delivered again."""
-        ((id_, token),) = [pairs([tag])]
         self.desk.held.pop(tag, None)
-        self.timeline.bury([(str(id_), str(token), reason)], keep=self.desk.dead_limit)
+        self.timeline.bury([(tag[TOKEN_DIGITS:], tag[:TOKEN_DIGITS], reason, b"")], keep=self.desk.dead_limit)
 
     def _troubles(self, words: Sequence[bytes]) -> tuple[int, list[str]]:
         left, stale, buried = 0, [], []

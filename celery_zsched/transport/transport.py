@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +11,7 @@ from kombu.connection import resolve_aliases
 from kombu.transport import virtual
 
 from celery_zsched.errors import ConfigurationError, ServerError, ServerUnavailableError
-from celery_zsched.transport.channel import Channel
+from celery_zsched.transport.channel import Channel, read_headers
 from celery_zsched.transport.poller import Poller
 from celery_zsched.transport.shared import Broker
 from celery_zsched.urls import mask as masked
@@ -24,7 +23,7 @@ ALIAS = "zsched"
 resolve_aliases.update({ALIAS: "redis", "celery_zsched:Transport": "redis"})
 
 
-class Transport(virtual.Transport):  # type: ignore[misc]
+class Transport(virtual.Transport):
     """One connection. Its channels share the process's broker, so it costs little."""
 
     Channel = Channel
@@ -74,7 +73,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     def poller(self) -> Poller:
         """What makes this connection's consumers go."""
         if self._poller is None:
-            self._poller = Poller(self)
+            self._poller = Poller(self, read_headers)
         return self._poller
 
     def driver_version(self) -> str:
@@ -104,7 +103,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
             self.broker.closed()
 
     def drain_events(self, connection: Any, timeout: float | None = None, **kwargs: Any) -> None:
-        """Wait for one event and deliver it; raise ``socket.timeout`` when there is none in ``timeout`` seconds."""
+        """Wait for one event and deliver it; raise ``TimeoutError`` when there is none in ``timeout`` seconds."""
         self.poller.drain(timeout)
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
@@ -141,7 +140,3 @@ def url_of(client: Any) -> str:
     where = f"{hostname}:{client.port}" if client.port else hostname
     path = (client.virtual_host or "").strip("/")
     return f"{scheme}://{user}{'@' if user else ''}{where}/{quote(path)}"
-
-
-#: What ``drain_events`` raises when nothing came in time.
-timed_out = socket.timeout

@@ -67,7 +67,8 @@ def _pack(parts: Iterable[scripts.Argument]) -> bytes:
 class Wires:
     """The connections of this process to one server over which scripts are called.
 
-    ``limit`` bounds them; who finds all taken waits up to ``patience_s`` seconds. Safe for threads, greenlets and forks.
+    ``limit`` bounds them; who finds all taken waits up to ``patience_s`` seconds. Safe for threads, greenlets
+    and forks.
     """
 
     def __init__(self, server: Server, *, limit: int = 10, patience_s: float = 60.0) -> None:

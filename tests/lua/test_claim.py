@@ -21,7 +21,7 @@ def ask(
     settle: tuple[str, ...] = (),
 ) -> list[object]:
     """Return the arguments of a claim by claimer c for holder me."""
-    return [limit, lease, "me", "c", delivery_limit, armed, linger, BACKUP, keep, *settle]
+    return [limit, lease, "me", "c", delivery_limit, armed, linger, BACKUP, keep, 0, *settle]
 
 
 def got(id_: str, body: str, count: int = 1, due: int = PAST) -> list[object]:

@@ -1,0 +1,23 @@
+-- drop: delete a queue with all it holds. The high-water marks of firings stay: they are no messages.
+-- KEYS: leases claims bodies parked dead reasons notes bell watch rules timelines...
+-- ARGV: if_empty ('1': only if nothing is ready), if_unused ('1': only if nothing is leased)
+-- RETURNS: how many messages were ready, or -1 if the queue stays
+-- RULES: 1, 2, 4 (every token is void from then on), 7
+-- @flags allow-oom
+local leases, claims, bodies, parked, dead, reasons, notes, bell, watch, rules =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local timelines = {unpack(KEYS, 11)}
+local if_empty, if_unused = ARGV[1] == '1', ARGV[2] == '1'
+-- @include clock
+
+local ready = 0
+for _, key in ipairs(timelines) do
+  ready = ready + call('ZCOUNT', key, '-inf', stamp(now))
+end
+if (if_empty and ready > 0) or (if_unused and call('EXISTS', leases) == 1) then
+  return -1
+end
+for _, key in ipairs(KEYS) do
+  call('UNLINK', key)
+end
+return ready

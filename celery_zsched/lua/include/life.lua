@@ -1,0 +1,16 @@
+-- life: a queue may have a life of its own, that of its rules. When nobody renews it, all its keys go together.
+
+-- How long the queue has left, in milliseconds; -1 for ever; nil if it was never declared, or is gone.
+local function life_of(rules)
+  local left = call('PTTL', rules)
+  return left ~= -2 and left or nil
+end
+
+-- Give every key the life that the queue has left.
+local function live_on(left)
+  if left >= 0 then
+    for _, key in ipairs(KEYS) do
+      call('PEXPIRE', key, left)
+    end
+  end
+end
