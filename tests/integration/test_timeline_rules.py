@@ -1,0 +1,427 @@
+"""The rules of the primitive, one by one, on real servers: order, tokens, leases, limits, names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from celery_zsched import scripts
+from celery_zsched.connection import Server
+from celery_zsched.keys import TimelineKeys
+from celery_zsched.timeline import KEEP_DEAD, MAX_BATCH, Timeline, put_arguments
+from celery_zsched.types import Claimed, Hold, Item, Mark, Outcome, Place, Put
+from tests.lua.tables import AHEAD, PAST, look
+from tests.servers import RunningServer, wait_until
+from tests.topologies import Cluster
+
+LONG = 3600 * 1_000_000
+
+
+@pytest.fixture
+def line(any_server: RunningServer) -> Iterator[Timeline]:
+    """A timeline with three levels, on each kind of server."""
+    made = Timeline(Server.from_url(any_server.url), "q", levels=3, holder="me", claimer="c")
+    yield made
+    made.server.close()
+
+
+@pytest.fixture
+def keyspace(any_server: RunningServer) -> Iterator[redis.Redis]:
+    """A client to look at the server with."""
+    with any_server.client() as client:
+        yield client
+
+
+def ids_of(items: list[Claimed]) -> list[str]:
+    """Return the ids, in order."""
+    return [item.id for item in items]
+
+
+def holds_of(items: list[Claimed]) -> list[Hold]:
+    """Return the proofs that the items are ours."""
+    return [Hold(item.id, item.token) for item in items]
+
+
+def claim_ended(line: Timeline, limit: int = 10, **kwargs: int) -> list[Claimed]:
+    """Claim what a lease of a microsecond has set free."""
+    items: list[Claimed] = wait_until(lambda: line.claim(limit, LONG, **kwargs).items)
+    return items
+
+
+# -- Order
+
+
+def test_first_in_first_out_within_a_level(line: Timeline) -> None:
+    """What was put first is claimed first, across puts and within one batch, whatever the ids."""
+    names = [f"{number * 7919 % 1000:03}" for number in range(1000)]
+    line.put([Item(name, b"") for name in names[:600]])
+    for name in names[600:700]:
+        line.put([Item(name, b"")])
+    line.put([Item(name, b"") for name in names[700:]])
+    claimed: list[str] = []
+    wait_until(lambda: claimed.extend(ids_of(line.claim(64, LONG).items)) or len(claimed) == len(names))
+    assert claimed == names
+
+
+def test_lower_levels_first(line: Timeline) -> None:
+    """Level 0 goes before level 1 whatever came first."""
+    line.put([Item("c", b"", level=2), Item("b", b"", level=1), Item("a", b"", level=0)])
+    assert ids_of(wait_until(lambda: line.claim(1, LONG).items)) == ["a"]
+    assert ids_of(line.claim(1, LONG).items) == ["b"]
+    assert ids_of(line.claim(1, LONG).items) == ["c"]
+
+
+def test_order_outlives_release_park_and_unpark(line: Timeline) -> None:
+    """What was given back or set aside for a while is claimed in its old order."""
+    line.put([Item(name, name.encode(), due_us=PAST + at) for at, name in enumerate("dcba")])
+    taken = line.claim(3, LONG).items
+    line.release(reversed(holds_of(taken[:2])))
+    line.release(holds_of(taken[2:]), counted=True)
+    line.park(["a", "d"], "for a while")
+    line.unpark(["a", "d"])
+    again = line.claim(10, LONG).items
+    assert ids_of(again) == ["d", "c", "b", "a"]
+    assert [item.count for item in again] == [1, 1, 2, 1]
+    assert [item.due_us for item in again] == [PAST, PAST + 1, PAST + 2, PAST + 3]
+
+
+def test_ended_leases_go_first(line: Timeline) -> None:
+    """What its holder left behind is taken before what has waited longer, with its count and its due moment."""
+    line.put([Item("left", b"L", due_us=PAST + 9, level=2)])
+    line.claim(1, 1)
+    line.put([Item("old", b"O", due_us=PAST)])
+    (item,) = claim_ended(line, 1)
+    assert (item.id, item.body, item.count, item.due_us) == ("left", b"L", 2, PAST + 9)
+
+
+# -- Tokens and leases
+
+
+def test_a_token_never_repeats(line: Timeline) -> None:
+    """The token of a retry is another than that of its first life, so a holder from then cannot settle it."""
+    tokens = set()
+    for life in range(200):
+        line.put([Item("same", b"")])
+        (item,) = line.claim(1, LONG).items
+        assert item.count == 1
+        assert item.token not in tokens
+        tokens.add(item.token)
+        former = [Hold("same", token) for token in tokens if token != item.token]
+        if life % 20 == 0:
+            assert line.settle(former) == ["same"] * len(former)
+        assert line.settle([Hold("same", item.token)]) == []
+
+
+def test_a_stale_token_changes_nothing(line: Timeline, keyspace: redis.Redis) -> None:
+    """Who lost a lease to another can neither renew, settle, release, move nor bury what is the other's."""
+    line.put([Item("a", b"A", due_us=PAST)])
+    stale = holds_of(line.claim(1, 1).items)
+    claim_ended(line)
+    before = look(keyspace, line)
+    (lost,) = stale
+    assert line.extend(stale, LONG) == ["a"]
+    assert line.settle(stale) == ["a"]
+    assert line.release(stale) == ["a"]
+    assert line.release(stale, delay_us=5) == ["a"]
+    assert line.reschedule([(lost, AHEAD, b"n")]) == ["a"]
+    assert line.bury([("a", lost.token, "bad", b"n")]) == ["a"]
+    assert line.claim(0, LONG, settle=stale).stale == ["a"]
+    assert look(keyspace, line) == before
+
+
+def test_an_ended_lease_is_still_ours_until_it_is_claimed(line: Timeline, keyspace: redis.Redis) -> None:
+    """Work that was done is not done again: a lease that has ended can be settled while nobody else took it."""
+    line.put([Item("a", b"", due_us=PAST), Item("b", b"", due_us=PAST + 1)])
+    first, second = line.claim(2, 1).items
+    line.put([Item("late", b"")])  # time has passed on the server
+    assert line.extend(holds_of([second]), LONG) == []
+    assert line.settle(holds_of([first])) == []
+    assert ids_of(wait_until(lambda: line.claim(10, LONG).items)) == ["late"]
+    assert line.locate(["b"])["b"].place is Place.LEASED
+    assert line.settle(holds_of([second])) == []
+
+
+@pytest.mark.parametrize("way", ["park", "remove", "replace", "bury"])
+def test_a_token_is_void_once_the_id_was_taken_away(line: Timeline, keyspace: redis.Redis, way: str) -> None:
+    """After an id was parked by force, removed, replaced or buried its holder's token changes nothing."""
+    line.put([Item("a", b"A", due_us=PAST)])
+    holds = holds_of(line.claim(1, LONG).items)
+    if way == "park":
+        line.park(["a"], "why", force=True)
+    elif way == "remove":
+        line.remove(["a"])
+    elif way == "replace":
+        line.put([Item("a", b"B", due_us=PAST, mode=Put.REPLACE)])
+    else:
+        line.bury([("a", "", "bad", b"")])
+    before = look(keyspace, line)
+    assert line.settle(holds) == line.release(holds) == line.extend(holds, LONG) == ["a"]
+    assert look(keyspace, line) == before
+
+
+# -- Troubles
+
+
+def test_the_delivery_limit_sets_aside(line: Timeline, keyspace: redis.Redis) -> None:
+    """What was delivered too often is dead with body, count, reason and last holder, and lives again without them."""
+    line.put([Item("poison", b"P", due_us=PAST, level=1)])
+    for count in (1, 2, 3):
+        (item,) = wait_until(lambda: line.claim(1, 1, delivery_limit=3).items)
+        assert item.count == count
+    late = holds_of([item])
+    batch = wait_until(lambda: (found := line.claim(1, 1, delivery_limit=3)).buried and found)
+    assert (batch.buried, batch.items) == (["poison"], [])
+    dead = line.locate(["poison"])["poison"]
+    assert (dead.place, dead.level, dead.count, dead.holder, dead.body) == (Place.DEAD, 1, 3, "me", b"P")
+    assert "3 times" in dead.reason
+    before = look(keyspace, line)
+    assert line.settle(late) == line.release(late) == ["poison"]
+    assert look(keyspace, line) == before
+    assert line.revive(["poison"]) == [Place.DEAD]
+    (again,) = line.claim(1, LONG, delivery_limit=3).items
+    assert (again.count, again.due_us, again.body) == (1, PAST, b"P")
+
+
+def test_waiting_counts_no_deliveries(line: Timeline) -> None:
+    """What is given back unstarted never comes nearer to the limit."""
+    line.put([Item("a", b"", due_us=PAST)])
+    for _ in range(10):
+        batch = line.claim(1, LONG, delivery_limit=2)
+        assert [item.count for item in batch.items] == [1]
+        line.release(holds_of(batch.items))
+
+
+def test_lost_bodies_are_reported_and_dropped(line: Timeline, keyspace: redis.Redis) -> None:
+    """An id whose body is gone is named and dropped; the others of the batch are given out."""
+    line.put([Item(name, b"x", due_us=PAST + at) for at, name in enumerate("abc")])
+    keyspace.hdel(line.keys.bodies, "a", "c")
+    batch = line.claim(10, LONG)
+    assert (batch.lost, ids_of(batch.items)) == (["a", "c"], ["b"])
+    line.settle(holds_of(batch.items))
+    assert nothing_but_bells(keyspace, line)
+
+
+def test_the_dead_are_bounded(line: Timeline) -> None:
+    """Of the dead the oldest go."""
+    line.put([Item(f"{number:04}", b"", due_us=AHEAD) for number in range(1200)])
+    line.bury([(f"{number:04}", "", "bad", b"n") for number in range(1200)], keep=5)
+    counts = line.counts()
+    assert (counts.dead, counts.delayed) == (5, 0)
+    assert line.locate(["1199"])["1199"].reason == "bad"
+    assert KEEP_DEAD >= MAX_BATCH
+
+
+# -- Marks
+
+
+def test_an_occurrence_is_put_once(line: Timeline) -> None:
+    """What is not above the mark is refused, also after it was settled; an older epoch is refused for good."""
+    line.put([Item("a", b"", mark=Mark("entry", 1, 100))])
+    line.settle(holds_of(line.claim(1, LONG).items))
+
+    def put(epoch: int, nominal_us: int) -> Outcome:
+        return line.put([Item("b", b"", mark=Mark("entry", epoch, nominal_us), due_us=AHEAD, mode=Put.ALIAS)])[
+            0
+        ].outcome
+
+    asked = [(1, 100), (1, 99), (1, 101), (1, 101), (2, 1), (1, 10**15), (2, 2)]
+    assert [put(*mark) for mark in asked] == [
+        *[Outcome.REFUSED] * 2,
+        Outcome.PUT,
+        Outcome.REFUSED,
+        Outcome.PUT,
+        Outcome.REFUSED,
+        Outcome.PUT,
+    ]
+
+
+def test_aliases_differ_while_the_clock_stands_still(line: Timeline, keyspace: redis.Redis) -> None:
+    """Two aliases put in one transaction, in which newer servers' clocks stand still, are two."""
+    line.put([Item("a", b"0", due_us=PAST)])
+    script = scripts.load("put")
+    keys = script.key_names(line.keys)
+    with keyspace.pipeline(transaction=True) as pipeline:
+        for body in (b"1", b"2"):
+            args = [0, *put_arguments(Item("a", body, due_us=PAST, mode=Put.ALIAS))]
+            pipeline.execute_command("EVAL", script.plain.text, len(keys), *keys, *args)
+        pipeline.execute()
+    assert sorted(item.body for item in line.claim(10, LONG).items) == [b"0", b"1", b"2"]
+
+
+# -- Nothing is left behind
+
+
+def nothing_but_bells(keyspace: redis.Redis, line: Timeline) -> bool:
+    """Whether only bells and watches are stored; look() makes sure that they lapse by themselves."""
+    return {key for key in look(keyspace, line) if not key.startswith("own:")} <= {"bell", "watch"}
+
+
+def test_an_empty_timeline_has_no_keys(line: Timeline, keyspace: redis.Redis) -> None:
+    """However ids went, nothing stays but what lapses within a minute; a last idle claim takes back even that."""
+    line.put([Item(f"{number}", b"x", level=number % 3, due_us=PAST) for number in range(12)])
+    items = {item.id: Hold(item.id, item.token) for item in line.claim(10, LONG, armed=True).items}
+    line.settle([items["0"]])
+    line.reschedule([(items["3"], PAST, b"note")])
+    line.release([items["6"], items["9"]], counted=True)
+    line.bury([("1", items["1"].token, "bad", b"note"), ("4", "", "bad", b"")])
+    line.park(["3", "7", "10"], "why", force=True)
+    line.revive(["4"])
+    line.remove(["1", "3", "7", "10"])
+    line.put([Item("2", b"y", level=1, mode=Put.REPLACE), Item("12", b"", delay_us=LONG)])
+    assert line.purge() >= 2
+    line.settle(holds_of(line.claim(10, LONG).items) + list(items.values()))
+    line.claim(10, 0)
+    assert nothing_but_bells(keyspace, line)
+    assert line.claim(1, LONG).items == []
+    assert look(keyspace, line) == {}
+
+
+# -- Sizes
+
+
+def test_pages_of_a_thousand_with_equal_moments(line: Timeline) -> None:
+    """A thousand ids, most of one moment, are listed page by page, each once, whatever the page's size."""
+    names = [f"id {number * 7919 % 1000}" for number in range(1000)]
+    line.put(
+        [
+            Item(name, name.encode(), due_us=AHEAD + (number % 10 == 0) * number, level=number % 3)
+            for number, name in enumerate(names)
+        ]
+    )
+    whole = None
+    for size in (7, 100, 1000):
+        found = line.upcoming(size)
+        while page := line.upcoming(size, found[-1]):
+            assert len(page) <= min(size, MAX_BATCH)
+            found += page
+        assert len({one.id for one in found}) == 1000 == len(found)
+        assert [(one.due_us, one.id.encode()) for one in found] == sorted(
+            (one.due_us, one.id.encode()) for one in found
+        )
+        assert all(one.body == one.id.encode() for one in found)
+        assert whole in (None, found)
+        whole = found
+
+
+def test_a_page_after_an_id_that_is_gone(line: Timeline) -> None:
+    """What is claimed or removed between two pages makes no other id be missed."""
+    line.put([Item(f"{number:03}", b"", due_us=AHEAD) for number in range(100)])
+    first = line.upcoming(50)
+    line.remove([first[-1].id, "010"])
+    assert [one.id for one in line.upcoming(100, first[-1])] == [f"{number:03}" for number in range(50, 100)]
+
+
+def test_large_calls_are_split(line: Timeline, keyspace: redis.Redis) -> None:
+    """Calls of more ids than one script handles do for each what they do for one, and no script takes long."""
+    count = 2 * MAX_BATCH + 7
+    names = [f"{number:05}" for number in range(count)]
+    keyspace.config_set("slowlog-log-slower-than", 100_000)
+    keyspace.slowlog_reset()
+    assert {placed.outcome for placed in line.put([Item(name, b"x" * 200, due_us=PAST) for name in names])} == {
+        Outcome.PUT
+    }
+    assert len(line.claim(count, LONG).items) == MAX_BATCH
+    assert len(line.claim(count, LONG).items) == MAX_BATCH
+    held = [Hold(one.id, str(one.claimed_us)) for one in line.locate(names).values() if one.place is Place.LEASED]
+    assert len(held) == 2 * MAX_BATCH
+    assert line.extend([*held, Hold("z", "1")], LONG) == ["z"]
+    assert line.release([*held, Hold("z", "1")]) == ["z"]
+    assert line.park([*names, "z"], "why") == [*[Place.WAITING] * count, None]
+    assert line.unpark(names) == [Place.PARKED] * count
+    assert line.bury([(name, "", "bad", b"") for name in [*names, "z"]]) == ["z"]
+    assert line.revive(names) == [Place.DEAD] * count
+    assert line.counts().ready == count
+    assert line.remove(names[:600]) == [Place.WAITING] * 600
+    taken = line.claim(MAX_BATCH, LONG).items
+    batch = line.claim(0, LONG, settle=holds_of(taken) + [Hold(f"z{number}", "1") for number in range(9000)])
+    assert len(batch.stale) == 9000
+    assert line.purge() == count - 600 - len(taken)
+    assert nothing_but_bells(keyspace, line)
+    slow = [entry["duration"] for entry in keyspace.slowlog_get(10)]
+    assert slow == []
+
+
+def test_a_level_that_is_not_there_is_refused(line: Timeline, keyspace: redis.Redis) -> None:
+    """A put on a level the timeline does not have raises, and nothing of the call is put."""
+    with pytest.raises(ValueError, match=r"'b' has level 3; timeline 'q' has 0 to 2"):
+        line.put([Item("a", b""), Item("b", b"", level=3)])
+    assert look(keyspace, line) == {}
+
+
+def test_fewer_levels_lose_nothing(line: Timeline) -> None:
+    """What was claimed on a level that the next release no longer has comes back on its last one."""
+    line.put([Item("a", b"A", due_us=PAST, level=2)])
+    (item,) = line.claim(1, LONG).items
+    narrow = Timeline(line.server, "q", levels=1)
+    assert narrow.release(holds_of([item])) == []
+    assert ids_of(narrow.claim(1, LONG).items) == ["a"]
+
+
+# -- Names
+
+NAMES = [
+    "a b",
+    "{",
+    "}{",
+    "{}",
+    "a{b}c",
+    "\N{PARTY POPPER} \N{ZERO WIDTH JOINER}",
+    "n" * 300,
+    "*?[x]",
+    "a\nb\tc",
+    "~",
+    "-",
+    "0",
+]
+
+
+@pytest.mark.parametrize("name", ["a b", "{", "a{b}c", "x}", "\N{PARTY POPPER}", "n" * 300, "*", "a\nb"])
+def test_any_name_will_do(any_server: RunningServer, name: str) -> None:
+    """Timelines, holders, claimers and ids may have spaces, braces, line ends, emoji and great length."""
+    line = Timeline(Server.from_url(any_server.url), name, levels=2, holder=name, claimer=name)
+    line.put([Item(id_, id_.encode(), due_us=PAST + at, level=1) for at, id_ in enumerate(NAMES)])
+    assert [one.id for one in line.upcoming()] == NAMES
+    items = line.claim(20, LONG, armed=True).items
+    assert ids_of(items) == NAMES
+    found = line.locate(NAMES)
+    assert {found[id_].holder for id_ in NAMES} == {name}
+    assert [found[id_].body.decode() for id_ in NAMES] == NAMES
+    assert line.release(holds_of(items), counted=True) == []
+    assert line.park(NAMES, name) == [Place.WAITING] * len(NAMES)
+    assert line.locate(NAMES[:1])[NAMES[0]].reason == name
+    assert line.unpark(NAMES) == [Place.PARKED] * len(NAMES)
+    assert [item.count for item in line.claim(20, LONG).items] == [2] * len(NAMES)
+    line.server.close()
+
+
+@pytest.mark.parametrize("name", ["q", "a b", "{", "a{b}c", "x}", "queue:}", "\N{PARTY POPPER}", "n" * 300])
+def test_a_timeline_lies_in_one_slot(cluster: Cluster, name: str) -> None:
+    """On a cluster all keys of a timeline have one slot, whatever its name, and every operation works."""
+    line = Timeline(Server.from_url(cluster.url), name, levels=3, holder="me", claimer=name)
+    with cluster.servers[0].client() as node:
+        keys = [*line.keys.all(), line.own_bell]
+        assert len({node.execute_command("CLUSTER", "KEYSLOT", key) for key in keys}) == 1
+    line.put([Item(id_, b"x", due_us=PAST + at, level=at % 3) for at, id_ in enumerate("abcd")])
+    items = line.claim(2, LONG, armed=True).items
+    assert line.extend(holds_of(items), LONG) == []
+    assert line.release(holds_of(items[:1])) == []
+    assert line.reschedule([(hold, AHEAD, b"n") for hold in holds_of(items[1:])]) == []
+    line.park(["a"], "why")
+    line.unpark(["a"])
+    line.bury([("b", "", "bad", b"")])
+    line.revive(["b"])
+    assert len(line.upcoming()) == line.counts().ready + line.counts().delayed == 4
+    assert line.settle(holds_of(line.claim(1, LONG).items)) == []
+    assert len(line.locate("abcd")) == 3
+    assert line.remove(["b"]) != [None]
+    assert line.purge() == 2
+    line.server.close()
+
+
+@pytest.mark.parametrize("name", ["", "}", "}x"])
+def test_a_name_that_would_spread_over_slots_is_refused(name: str) -> None:
+    """A name that leaves a cluster no hash tag is refused, with the reason."""
+    with pytest.raises(ValueError, match="empty hash tag"):
+        TimelineKeys(name)
