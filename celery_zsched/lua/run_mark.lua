@@ -1,7 +1,7 @@
 -- run_mark: note that runs of entries are outstanding, or still are.
 -- KEYS: runs lapses
 -- ARGV: holder, then four per run: entry, id, state, until
---   state  sending   a scheduler is about to send it; a run that has begun stays as it is
+--   state  sending   a scheduler is about to send it; a run that has begun, or was the last to end, stays as it is
 --          sent      it was sent; only what is 'sending' still becomes that, for it may have begun or be over by now
 --          running   a worker has begun it
 --          renewed   a worker is still at it; a run that is not known is not made anew
@@ -31,7 +31,7 @@ local function becomes(run, state)
   elseif state == 'sent' then
     return run and run.state == 'sending' and state or nil
   elseif state == 'renewed' then
-    return run and 'running' or nil
+    return run and run.state ~= 'over' and 'running' or nil
   end
   return state == 'waiting' and 'sent' or state
 end

@@ -11,7 +11,7 @@ local answer = {stamp(now)}
 for at = 1, #ARGV do
   local list = {}
   for _, run in ipairs(read_runs(ARGV[at])) do
-    if run.state ~= 'wanted' then
+    if is_outstanding(run) then
       for _, part in ipairs({run.id, run.state, stamp(run.till), run.holder}) do
         list[#list + 1] = part
       end

@@ -2,6 +2,7 @@
 
 from celery_zsched.planner.decide import Plan, Reason, Rules, Send, first, plan, release_buffered, resume
 from celery_zsched.planner.occurrences import due_of, next_nominal, nominals, pending
+from celery_zsched.planner.overlap import plan_alone
 
 __all__ = [
     "Plan",
@@ -14,6 +15,7 @@ __all__ = [
     "nominals",
     "pending",
     "plan",
+    "plan_alone",
     "release_buffered",
     "resume",
 ]

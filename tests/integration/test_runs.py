@@ -48,11 +48,27 @@ def test_a_run_counts_from_its_sending_to_its_end(runs: Runs) -> None:
 
 
 def test_nothing_is_left_behind(runs: Runs, any_server: RunningServer) -> None:
-    """Runs that have ended leave no key."""
-    runs.mark([Mark("e", "1", "running"), Mark("f\n x", "2", "running"), Mark("e", "3", "sending")])
-    runs.end([("e", "1"), ("f\n x", "2"), ("e", "3")])
+    """Of runs that have ended the last of each entry is remembered for ten minutes, and then no key is left."""
+    runs.mark([Mark("e", "1", "running"), Mark("f x", "2", "running"), Mark("e", "3", "sending")])
+    runs.end([("e", "1"), ("f x", "2"), ("e", "3")])
     with any_server.client() as client:
-        assert client.keys("*") == []
+        records = client.hgetall("zsched:{schedule}:runs")
+        assert {name: len(text.splitlines()) for name, text in records.items()} == {b"e": 1, b"f x": 1}
+        assert {key: 500_000 < client.pttl(key) <= 600_001 for key in client.keys("*")} == {
+            b"zsched:{schedule}:runs": True,
+            b"zsched:{schedule}:lapses": True,
+        }
+
+
+def test_a_repeated_sending_of_what_is_over_makes_no_run(runs: Runs) -> None:
+    """Another scheduler that repeats what a dead one had sent, and a worker has done, finds nothing outstanding."""
+    runs.mark([Mark("e", "1", "running")])
+    runs.end([("e", "1")])
+    runs.mark([Mark("e", "1", "sending")])
+    runs.mark([Mark("e", "1", "sent")])
+    assert standing(runs) == []
+    runs.mark([Mark("e", "1", "running")])
+    assert standing(runs) == [("1", "running")]
 
 
 def test_a_late_word_of_the_sending_changes_nothing(runs: Runs) -> None:

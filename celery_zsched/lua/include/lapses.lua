@@ -1,5 +1,5 @@
 -- lapses: write what read_runs() read. The set of lapses holds the latest 'until' of each entry, so that the runs of one
--- that nobody looks at any more go all the same.
+-- that nobody looks at any more go all the same; and when there is no next call, both keys lapse.
 local SWEEP = 20 -- entries whose runs have all lapsed that one call takes away
 
 local function write_runs(entry, found)
@@ -15,6 +15,10 @@ local function write_runs(entry, found)
   end
   call('HSET', runs, entry, table.concat(lines, '\n'))
   call('ZADD', lapses, stamp(last), entry)
+  local latest = call('ZRANGE', lapses, -1, -1, 'WITHSCORES')[2]
+  for _, key in ipairs({runs, lapses}) do
+    call('PEXPIREAT', key, stamp(math.ceil(tonumber(latest) / 1000)))
+  end
 end
 
 local function sweep()

@@ -1,7 +1,8 @@
 -- runs: one field of the runs hash, the outstanding runs of an entry: lines of 'until state id since holder'.
 -- until   when the run stops counting unless somebody renews it; since: the moment of its state
--- state   sending (a scheduler is at it), sent (it waits, or waits for its retry), running (a worker has a lease on it),
---         or wanted (no run: the entry is to be due when the last run ends)
+-- state   sending (a scheduler is at it), sent (it waits, or waits for its retry), running (a worker has a lease on it);
+--         not outstanding: over (the last one that ended, so that a second sending of it is known for one), wanted (the
+--         entry is to be due when its last run ends)
 
 local function read_runs(entry)
   local found, text = {}, call('HGET', runs, entry)
@@ -17,11 +18,15 @@ local function read_runs(entry)
   return found
 end
 
+local function is_outstanding(run)
+  return run.state ~= 'wanted' and run.state ~= 'over'
+end
+
 -- The latest moment up to which a run is outstanding; nil when there is none.
 local function last_run(found)
   local last
   for _, run in ipairs(found) do
-    if run.state ~= 'wanted' then
+    if is_outstanding(run) then
       last = math.max(last or 0, run.till)
     end
   end
