@@ -18,6 +18,7 @@ from celery_zsched.entry import EntrySpec, LastRun, decode
 from celery_zsched.errors import EntryError, ScheduleError, ServerError, ServerUnavailableError
 from celery_zsched.lookout import Lookout
 from celery_zsched.schedules import Due, Move, Schedules
+from celery_zsched.signals import undisturbed
 from celery_zsched.timeline import MAX_BLOCK_S, seconds
 from celery_zsched.types import SECOND_US, from_us
 
@@ -82,7 +83,8 @@ class Engine:
         try:
             if not self.lookout.wait(patience_s):
                 return 0.0
-            sent_all = self._claim()
+            with undisturbed():
+                sent_all = self._claim()
         except ServerError as exc:
             return self.back_off("the schedule cannot be read: %s", exc)
         if not sent_all:

@@ -30,7 +30,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("supervisor", "links"),
     ("connection",),
     ("scripts",),
-    ("bell",),
+    ("bell", "signals"),
     ("timeline",),
     ("lookout",),
     ("lookout",),
