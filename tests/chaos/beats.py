@@ -54,6 +54,8 @@ from tests.servers import DEFAULT_KIND, KINDS, RunningServer, wait_until
 
 FAULTS = ("kill", "freeze", "term", "restart", "cut", "flush")
 QUEUE = "celery"
+#: What a beat says once it works.
+READY = "static entries"
 
 
 class Watch:
@@ -110,15 +112,17 @@ class Crew:
             if time.time() >= until:
                 self.members[place].thaw()
                 del self.asleep[place]
-        at_work = any(
-            beat.is_running and place not in self.asleep and "static entries" in beat.output()
-            for place, beat in enumerate(self.members)
-        )
+        at_work = bool(self.at_work())
         if at_work and self._since is not None:
             self.outages.append((self._since, time.time()))
             self._since = None
         elif not at_work and self._since is None:
             self._since = time.time()
+
+    def at_work(self) -> list[int]:
+        """Return the places of those who are awake and have begun."""
+        awake = [place for place in range(len(self.members)) if place not in self.asleep]
+        return [place for place in awake if READY in self.members[place].output() and self.members[place].is_running]
 
     @contextmanager
     def outage(self) -> Iterator[None]:
@@ -152,10 +156,10 @@ def faults(crew: Crew, server: RunningServer, rng: random.Random, freeze_s: floa
         crew.replace(place)
 
     def term() -> None:
-        place = rng.choice([at for at in range(len(crew.members)) if at not in crew.asleep] or [0])
-        crew.members[place].thaw()
-        crew.exit_codes.append(crew.members[place].terminate())
-        crew.replace(place)
+        # Before it has begun, and while it sleeps, a process cannot end in an orderly way.
+        for place in rng.sample(crew.at_work(), k=min(1, len(crew.at_work()))):
+            crew.exit_codes.append(crew.members[place].terminate())
+            crew.replace(place)
 
     def freeze() -> None:
         place = someone()
@@ -244,7 +248,7 @@ def settle(crew: Crew, quiet_s: float) -> None:
     """Let everything run undisturbed for a while, then stop the beats in the orderly way."""
     crew.wake_all()
     for beat in crew.members:
-        beat.says("static entries", timeout_s=60)
+        beat.says(READY, timeout_s=60)
     crew.step()
     over = time.monotonic() + quiet_s
     wait_until(lambda: time.monotonic() >= over, timeout_s=quiet_s + 10)
