@@ -6,11 +6,10 @@ Celery's message protocols. Tasks that the task itself sends are no occurrences 
 
 from __future__ import annotations
 
-from typing import Any
-
 from celery._state import get_current_task
 
-from celery_zsched.entry import HEADER, Occurrence
+from celery_zsched.entry import Occurrence
+from celery_zsched.run_leases import header_of
 
 
 def current() -> Occurrence | None:
@@ -20,9 +19,3 @@ def current() -> Occurrence | None:
     """
     task = get_current_task()
     return None if task is None else Occurrence.from_header(header_of(task.request))
-
-
-def header_of(request: Any) -> Any:
-    """Return the ``zsched`` header of a task's request (``Task.request``, or the worker's own), or None."""
-    headers = getattr(request, "headers", None) or {}
-    return headers.get(HEADER) or getattr(request, HEADER, None)

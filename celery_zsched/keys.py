@@ -115,7 +115,7 @@ class ScheduleKeys:
     ===============================  ====  ========================================================================
     """
 
-    __slots__ = ("audit", "base", "beats", "zone")
+    __slots__ = ("audit", "base", "beats", "blackouts", "zone")
 
     def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
         self.base = f"{prefix}:{{{SCHEDULE_TIMELINE}}}"

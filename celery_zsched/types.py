@@ -13,6 +13,9 @@ from datetime import datetime, timedelta, timezone
 #: What every key begins with when the user names nothing else.
 DEFAULT_PREFIX = "zsched"
 
+#: The name of the message header that carries an occurrence to its task.
+HEADER = "zsched"
+
 #: One second in the unit that is used inside.
 SECOND_US = 1_000_000
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from celery_zsched.types import HEADER as HEADER
 from celery_zsched.types import from_us, to_us
 
 #: Why an occurrence was sent.
 Cause = Literal["schedule", "manual", "backfill", "catch-up"]
-
-#: The name of the message header that carries an occurrence to the task.
-HEADER = "zsched"
 
 #: The version that the header is written in.
 VERSION = 1
