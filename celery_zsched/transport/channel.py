@@ -33,6 +33,10 @@ from celery_zsched.types import SECOND_US
 logger = logging.getLogger("celery_zsched.transport")
 
 
+#: How long a small prefetch credit is given to grow, in seconds: acks come in handfuls.
+GROW_S = 0.002
+
+
 def _dumps(value: Any) -> str:
     try:
         return json.dumps(value, separators=(",", ":"))
@@ -75,6 +79,7 @@ class Channel(virtual.Channel):
         self._order = cycle_by_name(self.broker.settings.queue_order_strategy)()
         self._in_turn = self.broker.settings.queue_order_strategy == "round_robin"
         self._buffered = 0
+        self._claimed_at = 0.0
         #: Queue -> the exchange and binding key by which it gets broadcasts.
         self._broadcast_queues: dict[str, tuple[str, str]] = {}
         connection.poller.add(self)
@@ -234,7 +239,7 @@ class Channel(virtual.Channel):
             return []
         claim_limit = self.broker.settings.claim_limit
         credit = self._qos_credit(claim_limit)
-        if credit <= 0:
+        if credit <= 0 or now < self.resumes_at(credit):
             return []
         order = list(sources.values())
         if len(order) > 1:
@@ -255,8 +260,13 @@ class Channel(virtual.Channel):
     def _qos_credit(self, at_most: int) -> int:
         return int(self.qos.credit(at_most))
 
+    def resumes_at(self, credit: int) -> float:
+        """Return when the next claim is worth its while: a credit of a few is given a moment to grow after a claim."""
+        return self._claimed_at + GROW_S if credit * 2 < self.qos.prefetch_count else 0.0
+
     def _claim(self, plan: list[tuple[Source, int]], now: float, *, armed: bool) -> int:
         wires = self.broker.wires
+        self._claimed_at = now
         if len(plan) == 1:
             source, limit = plan[0]
             try:

@@ -169,13 +169,14 @@ class Poller:
 
     def wakes_in(self, now: float) -> float | None:
         """Return in how many seconds there is something to do without a ring, or None."""
-        sources = [
-            source
-            for channel in self.channels
-            if channel.sources and channel.qos.can_consume()
-            for source in channel.sources.values()
-        ]
-        return wakes_in(sources, now)
+        soonest: float | None = None
+        for channel in self.channels:
+            if channel.sources and channel.qos.can_consume():
+                wait = wakes_in(list(channel.sources.values()), now)
+                if wait is not None:
+                    wait = max(wait, channel.resumes_at(channel.qos.credit(1)) - now)
+                    soonest = wait if soonest is None else min(soonest, wait)
+        return soonest
 
     # -- Without an event loop
 
@@ -252,8 +253,8 @@ class LoopSide:
         self._ready_fd, self._signal_fd = os.pipe()
         os.set_blocking(self._ready_fd, False)
         self._signalled = False
-        self._timer: Any = None
-        self._timer_at = 0.0
+        #: When the loop comes back by a timer of ours, by our monotonic clock.
+        self._timers: dict[float, Any] = {}
         self._watched: dict[int, Pop] = {}
         self._listening: int | None = None
         loop.add_reader(self._ready_fd, self._on_ready)
@@ -277,8 +278,9 @@ class LoopSide:
     def close(self) -> None:
         """Leave the loop."""
         self._hub.on_tick.discard(self._on_tick)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
         for fd in {self._ready_fd, *self._watched, *([] if self._listening is None else [self._listening])}:
             self._hub.remove(fd)
         self._watched.clear()
@@ -356,13 +358,10 @@ class LoopSide:
         if wait is None:
             return
         at = now + wait
-        if self._timer is not None:
-            if now < self._timer_at <= at:
-                return  # it goes off before; then the next is set
-            self._timer.cancel()
-        self._timer_at = at
-        self._timer = self._hub.call_later(wait, self._on_timer)
+        # One that goes off before serves too: the next is set then. None is cancelled, since the loop keeps those.
+        if not any(pending <= at for pending in self._timers):
+            self._timers[at] = self._hub.call_later(wait, self._on_timer, at)
 
-    def _on_timer(self) -> None:
-        """Do nothing: the round that comes claims what is due."""
-        self._timer = None
+    def _on_timer(self, at: float) -> None:
+        """Do nothing more: the round that comes claims what is due."""
+        self._timers.pop(at, None)
