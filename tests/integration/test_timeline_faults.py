@@ -234,7 +234,7 @@ def test_a_promoted_replica_goes_on(
     kind: str, start_server: Callable[..., RunningServer], timeline: Callable[[RunningServer], Timeline]
 ) -> None:
     """After a failover the replica has all ids, holders settle there, and who still asks the old one is told."""
-    old = start_server(kind, tcp=True)
+    old = start_server(kind, tcp=True, config={"repl-diskless-sync-delay": "0"})
     new = start_server(kind, replica_of=old)
     with old.client() as first, new.client() as second:
         wait_until(lambda: second.info("replication")["master_link_status"] == "up")
