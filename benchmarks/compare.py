@@ -55,7 +55,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "eta": Benchmark(
         "eta",
         BROKERS,
-        {"size": 2_000, "spread_s": 10, "pending": 100_000, "settle_s": 10},
+        {"size": 2_000, "spread_s": 10, "pending": 100_000, "settle_s": 5},
         {"size": 20, "spread_s": 1, "pending": 50, "settle_s": 0.5},
         rounds=1,
     ),

@@ -42,8 +42,13 @@ def _pending(pending: int, settle_s: float) -> dict[str, float]:
         before, at_first = meter.read(), memory(process)
         for number in range(pending):
             noop.apply_async((number, 0), countdown=3600)
-        time.sleep(settle_s)
+        # A worker that takes them in is busy with that for a while.
         after = meter.read()
+        while True:
+            time.sleep(settle_s)
+            earlier, after = after, meter.read()
+            if after.client_s - earlier.client_s < settle_s / 20:
+                break
         return {
             "pending_mb": (memory(process) - at_first) / 1e6,
             "pending_cpu_s": after.client_s - before.client_s,
