@@ -163,10 +163,10 @@ class Project:
         """The project's schedule, seen from this process."""
         return schedules_of(self.app)
 
-    def start(self, *args: str, name: str, wrap: tuple[str, ...] = (), env: Mapping[str, str] | None = None) -> Program:
-        """Start ``celery -A project ARGS``; ``wrap`` comes before the command."""
+    def start(self, *args: str, name: str, env: Mapping[str, str] | None = None) -> Program:
+        """Start ``celery -A project ARGS``, with ``env`` in its environment."""
         self._counter += 1
-        command = [*wrap, sys.executable, "-m", "celery", "-A", MODULE, *args]
+        command = [sys.executable, "-m", "celery", "-A", MODULE, *args]
         # Nothing is written beside the module: within one second a rewritten one would look the same.
         environment = {"PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
         program = Program(command, directory=self.directory, name=f"{name}{self._counter}", env=environment)

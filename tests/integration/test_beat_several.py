@@ -1,0 +1,163 @@
+"""Several beats on one schedule: each occurrence is sent once, whoever is killed, frozen or has a wrong clock."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from celery_zsched import Entry
+from celery_zsched.schedules import State
+from celery_zsched.types import from_us
+from tests.programs import Project, Sent
+from tests.servers import RunningServer, missing
+
+SECOND_US = 1_000_000
+
+EVERY_SECOND = """
+    each = {"task": "note", "schedule": 1.0}
+    app.conf.beat_schedule = {f"entry-{number}": each for number in range(10)}
+"""
+
+#: A project's beats have a lease of so many seconds.
+LEASE_S = 1.0
+
+
+@pytest.fixture
+def project(start_server: Callable[..., RunningServer], start_project: Callable[..., Project]) -> Project:
+    """Ten entries of a second, on a server of its own."""
+    return start_project(start_server(tcp=True), EVERY_SECOND, zsched_lease_timeout=LEASE_S)
+
+
+def nominals(sent: list[Sent]) -> dict[str, list[Sent]]:
+    """Return what was sent for each entry, by nominal time; no occurrence may have been sent twice."""
+    often = Counter((one.entry, one.nominal_us) for one in sent)
+    assert [twice for twice, times in often.items() if times > 1] == []
+    per_entry: dict[str, list[Sent]] = defaultdict(list)
+    for one in sorted(sent, key=lambda one: one.nominal_us):
+        per_entry[one.entry].append(one)
+    return per_entry
+
+
+def gaps(sent: list[Sent]) -> set[int]:
+    """Return the distances between neighbouring occurrences, in seconds; whatever is missing must be owned up to."""
+    found = set()
+    for mine in nominals(sent).values():
+        for before, after in pairwise(mine):
+            distance, rest = divmod(after.nominal_us - before.nominal_us, SECOND_US)
+            assert (rest, after.missed) == (0, distance - 1)
+            found.add(distance)
+    return found
+
+
+def test_three_beats_send_each_occurrence_once_and_stop_without_a_gap(project: Project) -> None:
+    """Stopped one after the other, they exit with 0, hold nothing any more, and what is left goes on in time."""
+    beats = [project.beat() for _ in range(3)]
+    sent = project.collect(30)
+    for beat in beats[:2]:
+        assert beat.terminate() == 0
+        sent += project.collect(15)
+    assert beats[2].terminate() == 0
+    sent += project.drain()
+    assert gaps(sent) == {1}
+    counts = project.schedules.timeline.counts()
+    assert (counts.leased, counts.ready + counts.delayed) == (0, 10)
+    assert all("Traceback" not in beat.output() for beat in beats)
+    beats.append(project.beat())
+    sent += project.collect(10)
+    assert set(nominals(sent)) == {f"entry-{number}" for number in range(10)}
+    assert "0 created, 0 updated, 10 unchanged" in beats[-1].output()
+
+
+def test_a_killed_beat_costs_at_most_a_lease(project: Project) -> None:
+    """The other one sends what it held."""
+    victim, other = project.beat(), project.beat()
+    sent = project.collect(15)
+    victim.kill()
+    sent += project.collect(40)
+    assert max(gaps(sent)) <= 1 + LEASE_S
+    assert other.is_running
+
+
+def test_a_beat_that_was_frozen_beyond_its_lease_goes_on_living_and_sends_nothing_twice(project: Project) -> None:
+    """It comes back to find others' work done, says so at most in a line, and takes part again."""
+    frozen, other = project.beat(), project.beat()
+    sent = project.collect(15)
+    frozen.freeze()
+    sent += project.collect(40)
+    frozen.thaw()
+    assert other.terminate() == 0
+    sent += project.collect(20)
+    assert max(gaps(sent)) <= 2 + LEASE_S
+    assert frozen.is_running and "Traceback" not in frozen.output()
+
+
+def test_a_lone_beat_that_was_frozen_resumes_by_the_misfire_policy(project: Project) -> None:
+    """One run stands for all that was missed."""
+    beat = project.beat()
+    sent = project.collect(10)
+    beat.freeze()
+    sent += project.collect_for(3.5)
+    beat.thaw()
+    sent += project.collect(20)
+    assert 3 <= max(gaps(sent)) <= 6
+    assert beat.terminate() == 0 and "Traceback" not in beat.output()
+
+
+def test_one_offs_at_one_instant_survive_kills_and_restarts(project: Project) -> None:
+    """Three beats; one is killed as they come due and started again: each is sent once and stays finished."""
+    beats = [project.beat() for _ in range(3)]
+    due = datetime.now(timezone.utc) + timedelta(seconds=0.5)
+    names = {f"once-{number}" for number in range(20)}
+    for name in names:
+        Entry(name, "note", due, options={"queue": "once"}, app=project.app).save()
+    sent = project.collect(1, queue="once")
+    beats[0].kill()
+    project.beat()
+    sent += project.collect(20 - len(sent), queue="once")
+    sent += project.collect_for(LEASE_S + 0.5, "once")
+    assert {name: len(mine) for name, mine in nominals(sent).items()} == dict.fromkeys(names, 1)
+    assert {Entry.get(name, app=project.app).state for name in names} == {State.FINISHED}
+
+
+def test_clocks_that_are_off_change_nothing(
+    start_server: Callable[..., RunningServer], start_project: Callable[..., Project]
+) -> None:
+    """One beat's clock is 3 s ahead and one's 3 s behind: each occurrence once, and none before its time."""
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+    if library is None:
+        missing("there is no libfaketime; install Debian's faketime")
+    project = start_project(
+        start_server(tcp=True), EVERY_SECOND + "\n    app.conf.beat_schedule['entry-0']['jitter'] = 0.5"
+    )
+    beats = [project.beat(env={"LD_PRELOAD": str(library), "FAKETIME": offset}) for offset in ("+3s", "-3s")]
+    ahead, behind = (datetime.fromisoformat(re.findall(r"\[(\S+ \S+),\d+: INFO", beat.output())[0]) for beat in beats)
+    assert ahead > behind
+    seen: dict[tuple[str, int], float] = {}
+    client = project.schedules.server.client
+    sent: list[Sent] = []
+    while len(sent) < 50:
+        fresh = project.collect(1)
+        now_s, micros = client.time()
+        seen.update({(one.entry, one.nominal_us): now_s + micros / 1e6 for one in fresh})
+        sent += fresh
+    assert gaps(sent) == {1}
+    assert all(at >= nominal_us / 1e6 for (_, nominal_us), at in seen.items())
+    assert all(datetime.fromisoformat(one.fired) >= from_us(one.nominal_us) for one in sent)
+    assert [beat.terminate() for beat in beats] == [0, 0]
+
+
+def test_a_beat_inside_a_worker_takes_part_and_ends_with_it(project: Project) -> None:
+    """``worker -B`` beside a beat of its own; both stop in the orderly way."""
+    worker = project.worker("-B", "-S", "celery_zsched:Scheduler", "--queues=idle")
+    beat = project.beat()
+    sent = project.collect(20)
+    assert worker.terminate() == 0
+    sent += project.collect(30)
+    assert max(gaps(sent)) <= 1 + LEASE_S
+    assert beat.terminate() == 0 and "Traceback" not in worker.output()
