@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from celery_zsched import planner
+from celery_zsched.deciding import Decider
 from celery_zsched.entry import EntrySpec, LastRun, decode
 from celery_zsched.errors import EntryError, ScheduleError, ServerError, ServerUnavailableError
 from celery_zsched.lookout import Lookout
@@ -71,6 +72,7 @@ class Engine:
         #: How late the last occurrence was sent, in microseconds.
         self.lag_us = 0
         self._publisher = publisher
+        self._decider = Decider(schedules, options.rules)
         self._lease_us = round(options.lease_s * SECOND_US)
         self._held: dict[str, Due] = {}
         self._failures = 0
@@ -137,6 +139,7 @@ class Engine:
 
     def _fire_chunk(self, dues: list[Due], runs: dict[str, LastRun], at_us: int) -> bool:
         moves: list[Move] = []
+        self._decider.look(dues, runs, at_us)
         try:
             for due in dues:
                 move = self._fire(due, runs[due.name], at_us)
@@ -153,8 +156,7 @@ class Engine:
     def _fire(self, due: Due, last: LastRun, at_us: int) -> Move | None:
         """Send what the plan of one entry says; return where it goes, or None if it is set aside or tried again."""
         try:
-            spec = decode(due.document)
-            plan = planner.plan(spec, last, due.due_us, at_us, zone=self.schedules.zone, rules=self.options.rules)
+            spec, plan = self._decider.decide(due, last, at_us)
             last = plan.last
             for send in plan.sends:
                 task_id = self._publisher.send(spec, send, at_us)
@@ -184,6 +186,7 @@ class Engine:
             logger.info("%s was moved on or changed by somebody else meanwhile; nothing is repeated", name)
         for move in moves:
             self._held.pop(move.hold.id, None)
+        self._decider.conclude([move.hold.id for move in moves])
 
     def _renew(self) -> None:
         holds = [due.hold for due in self._held.values()]

@@ -41,8 +41,9 @@ class CeleryPublisher:
         """Send one occurrence at ``at_us`` (microseconds) and return its task id."""
         args, kwargs = self._arguments(spec)
         header = occurrence_header(
-            spec.name, send.nominal_us, at_us, epoch=spec.epoch, missed=send.missed, cause=send.cause
-        )
+            spec.name, send.nominal_us, at_us, epoch=spec.epoch, missed=send.missed, cause=send.cause,
+            overlap=spec.overlap or "allow",
+        )  # fmt: skip
         options = dict(spec.options)
         options["headers"] = {**(options.get("headers") or {}), "celery_beat_task": True, HEADER: header}
         options["task_id"] = occurrence_id(self._prefix, spec.name, spec.epoch, send.nominal_us)
