@@ -15,7 +15,7 @@ from typing import Protocol
 
 from celery_zsched import planner
 from celery_zsched.deciding import Decider
-from celery_zsched.entry import EntrySpec, LastRun, decode
+from celery_zsched.entry import EntrySpec, LastRun
 from celery_zsched.errors import EntryError, ScheduleError, ServerError, ServerUnavailableError
 from celery_zsched.lookout import Lookout
 from celery_zsched.schedules import Due, Move, Schedules
