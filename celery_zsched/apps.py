@@ -39,6 +39,7 @@ def open_schedules(app: Any, settings: Settings) -> Schedules:
         zone=zone_of(app),
         holder=f"{socket.gethostname()}:{os.getpid()}",
         claimer=uuid.uuid4().hex,
+        history_limit=settings.history_limit,
     )
 
 

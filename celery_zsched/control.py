@@ -1,48 +1,136 @@
-"""``celery control pause_task | resume_task``: commands that workers and the shell know once this module is imported.
+"""``celery control pause_task | resume_task | run_task`` and ``celery inspect schedule | paused | task_state | beats``.
 
-Every worker hears a command and each does it; since the effect is on the server and doing it twice is doing it once,
-all of them answer with the same standing, and one of them says that it changed something.
+Workers and the shell know them once this module is imported. Every worker hears a command and each does it; since the
+effect is on the server and doing it twice is doing it once, all of them answer with the same standing, and one of them
+says that it changed something.
 """
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 from celery.utils.serialization import strtobool
-from celery.worker.control import control_command
+from celery.worker.control import control_command, inspect_command
 
 from celery_zsched import operations
-from celery_zsched.apps import schedules_of
 from celery_zsched.errors import ZschedError
-from celery_zsched.schedules import Schedules
+from celery_zsched.operations.targets import is_pattern
+
+#: The most entries that an inspect command answers with, unless asked for more.
+INSPECT_LIMIT = 1000
 
 
 def addressed(target: str) -> dict[str, str]:
-    """Return a target with who asks for it. The shell calls this before it sends; workers run as somebody else."""
-    return {"target": target, "by": operations.whoami()}
+    """Return a target with who asks for it, and an id that makes of many hearers' doing one deed.
+
+    The shell calls this before it sends; workers run as somebody else.
+    """
+    return {"target": target, "by": operations.whoami(), "request": uuid.uuid4().hex}
 
 
-@control_command(args=[("target", addressed), ("reason", str)], signature="ENTRY [REASON]")
-def pause_task(state: Any, target: str | dict[str, str], reason: str | None = None, **_: Any) -> dict[str, Any]:
+@control_command(
+    args=[("target", addressed), ("reason", str), ("lasting", str)], signature="ENTRY [REASON [FOR, like 2h]]"
+)
+def pause_task(
+    state: Any,
+    target: str | dict[str, str],
+    reason: str | None = None,
+    lasting: str | None = None,
+    until: str | None = None,
+    **_: Any,
+) -> dict[str, Any]:
     """Pause a periodic task: nothing of it is sent until it is resumed."""
-    name, by = _parts(target)
-    return _answer(state, lambda schedules: operations.pause_task(schedules, name, reason=reason, by=by))
+    name, by, request = _parts(target)
+
+    def pause(site: operations.Site) -> Any:
+        verb: Any = operations.pause_tasks if is_pattern(name) else operations.pause_task
+        return verb(site, name, reason=reason or None, lasting=lasting, until=until, request=request)
+
+    return _answer(state, by, pause)
 
 
 @control_command(args=[("target", addressed), ("catch_up", strtobool)], signature="ENTRY [catch_up=no]")
 def resume_task(state: Any, target: str | dict[str, str], catch_up: bool = False, **_: Any) -> dict[str, Any]:
     """Resume a paused periodic task: it is due at its next time."""
-    name, _by = _parts(target)
-    return _answer(state, lambda schedules: operations.resume_task(schedules, name, catch_up=catch_up))
+    name, by, _request = _parts(target)
+    verb: Any = operations.resume_tasks if is_pattern(name) else operations.resume_task
+    return _answer(state, by, lambda site: verb(site, name, catch_up=catch_up))
 
 
-def _parts(target: str | dict[str, str]) -> tuple[str, str | None]:
-    return (target, None) if isinstance(target, str) else (target["target"], target["by"])
+@control_command(
+    args=[("target", addressed), ("args", json.loads), ("kwargs", json.loads)],
+    signature="ENTRY [ARGS as JSON [KWARGS as JSON]]",
+)
+def run_task(
+    state: Any,
+    target: str | dict[str, str],
+    args: list[Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    reason: str | None = None,
+    request: str | None = None,
+    **_: Any,
+) -> dict[str, Any]:
+    """Run a periodic task once more, now; its schedule does not move. One run, however many workers hear it."""
+    name, by, own = _parts(target)
+    return _answer(
+        state,
+        by,
+        lambda site: operations.run_task(
+            site, name, request=request or own, args=args, kwargs=kwargs, reason=reason or None
+        ),
+    )
 
 
-def _answer(state: Any, operate: Callable[[Schedules], operations.Standing]) -> dict[str, Any]:
+@inspect_command(args=[("pattern", str)], signature="[PATTERN]")
+def schedule(state: Any, pattern: str | None = None, limit: int = INSPECT_LIMIT, **_: Any) -> Any:
+    """Every periodic task: state, next and last run, zone."""
+    return _list(state, pattern=pattern, limit=limit)
+
+
+@inspect_command()
+def paused(state: Any, limit: int = INSPECT_LIMIT, **_: Any) -> Any:
+    """Paused periodic tasks: by whom, why, until when."""
+    return _list(state, state="paused", limit=limit)
+
+
+@inspect_command(args=[("target", str)], signature="ENTRY")
+def task_state(state: Any, target: str, **_: Any) -> Any:
+    """How one periodic task stands, and why it does not run if it does not."""
+    return _look(state, lambda site: operations.explain(site, target).to_dict())
+
+
+@inspect_command()
+def beats(state: Any, **_: Any) -> Any:
+    """The schedulers that run: where, since when, how late."""
+    return _look(state, lambda site: [beat.to_dict() for beat in operations.beats(site)])
+
+
+def _list(panel: Any, *, limit: int, **chosen: Any) -> Any:
+    def look(site: operations.Site) -> list[dict[str, Any]]:
+        return [row.to_dict() for row in operations.list_entries(site, limit=limit, **chosen).rows]
+
+    return _look(panel, look)
+
+
+def _look(panel: Any, look: Callable[[operations.Site], Any]) -> Any:
     try:
-        return {"ok": operate(schedules_of(state.app)).to_dict()}
+        return look(operations.Site.of(panel.app))
     except ZschedError as exc:
         return {"error": str(exc)}
+
+
+def _parts(target: str | dict[str, str]) -> tuple[str, str | None, str | None]:
+    if isinstance(target, str):
+        return target, None, None
+    return target["target"], target.get("by"), target.get("request")
+
+
+def _answer(panel: Any, by: str | None, operate: Callable[[operations.Site], Any]) -> dict[str, Any]:
+    try:
+        done = operate(operations.Site.of(panel.app, by=by))
+    except ZschedError as exc:
+        return {"error": str(exc)}
+    return {"ok": [each.to_dict() for each in done] if isinstance(done, list) else done.to_dict()}

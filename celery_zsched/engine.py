@@ -15,7 +15,7 @@ from typing import Protocol
 
 from celery_zsched import planner
 from celery_zsched.deciding import Decider
-from celery_zsched.entry import EntrySpec, LastRun
+from celery_zsched.entry import EntrySpec, LastRun, Past
 from celery_zsched.errors import EntryError, ScheduleError, ServerError, ServerUnavailableError
 from celery_zsched.lookout import Lookout
 from celery_zsched.schedules import Due, Move, Schedules
@@ -155,12 +155,15 @@ class Engine:
 
     def _fire(self, due: Due, last: LastRun, at_us: int) -> Move | None:
         """Send what the plan of one entry says; return where it goes, or None if it is set aside or tried again."""
+        past: list[Past] = []
+        by = self.schedules.timeline.holder
         try:
             spec, plan = self._decider.decide(due, last, at_us)
             last = plan.last
             for send in plan.sends:
                 task_id = self._publisher.send(spec, send, at_us)
                 last = dataclasses.replace(last, task_id=task_id, fired_us=at_us)
+                past.append(Past(send.nominal_us, at_us, "sent", send.cause, task_id, send.missed, by))
                 logger.info(
                     "sent %s (%s) for %s, %d ms late%s, as %s", spec.name, spec.task,
                     from_us(send.nominal_us).isoformat(), (at_us - due.due_us) // 1000,
@@ -176,8 +179,9 @@ class Engine:
             self.lag_us = at_us - due.due_us
         elif plan.held is not None:
             nominal_us, reason = plan.held
+            past.append(Past(nominal_us, at_us, reason, missed=last.missed, by=by))
             logger.info("%s was not sent for %s (%s)", spec.name, from_us(nominal_us).isoformat(), reason)
-        return Move(due.hold, plan.next_due_us, last)
+        return Move(due.hold, plan.next_due_us, last, tuple(past))
 
     def _move(self, moves: list[Move]) -> None:
         if not moves:

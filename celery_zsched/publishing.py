@@ -37,16 +37,31 @@ class CeleryPublisher:
         self._producer: Any = None
         self._warned: set[str] = set()
 
-    def send(self, spec: EntrySpec, send: planner.Send, at_us: int) -> str:
-        """Send one occurrence at ``at_us`` (microseconds) and return its task id."""
-        args, kwargs = self._arguments(spec)
+    def send(
+        self,
+        spec: EntrySpec,
+        send: planner.Send,
+        at_us: int,
+        *,
+        task_id: str | None = None,
+        arguments: tuple[Any, Any] | None = None,
+        delay_s: float = 0.0,
+    ) -> str:
+        """Send one occurrence at ``at_us`` (microseconds) and return its task id.
+
+        What an operator sends has a ``task_id`` of its own, may have other ``arguments`` (args, kwargs), and may be for
+        ``delay_s`` seconds later.
+        """
+        args, kwargs = arguments or self._arguments(spec)
         header = occurrence_header(
             spec.name, send.nominal_us, at_us, epoch=spec.epoch, missed=send.missed, cause=send.cause,
             overlap=spec.overlap or "allow",
         )  # fmt: skip
         options = dict(spec.options)
         options["headers"] = {**(options.get("headers") or {}), "celery_beat_task": True, HEADER: header}
-        options["task_id"] = occurrence_id(self._prefix, spec.name, spec.epoch, send.nominal_us)
+        options["task_id"] = task_id or occurrence_id(self._prefix, spec.name, spec.epoch, send.nominal_us)
+        if delay_s:
+            options["countdown"] = delay_s
         if send.expires_us is not None:
             options["expires"] = from_us(send.expires_us)
         task = self._app.tasks.get(spec.task)

@@ -10,11 +10,11 @@ import enum
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from celery_zsched import planner
 from celery_zsched.connection import Server
-from celery_zsched.entry import EntrySpec, LastRun, OperatorState, decode, encode, is_declared_by
+from celery_zsched.entry import EntrySpec, LastRun, OperatorState, Past, decode, encode, is_declared_by
 from celery_zsched.errors import ConflictError, EntryError, NotFoundError, ScheduleError, ZschedError
 from celery_zsched.keys import DEFAULT_PREFIX, SCHEDULE_TIMELINE
 from celery_zsched.timeline import MAX_BATCH, Timeline
@@ -28,6 +28,9 @@ FINISHED = "finished"
 #: Entries that are stored together begin their lives so far apart, in microseconds, so that many of one interval do
 #: not all come at one instant ever after.
 APART_US = 1000
+
+#: What the id of a note to ourselves begins with that stands on the timeline among the entries: resume this entry then.
+RESUME = "\0resume\0"
 
 #: How often a write is tried anew when somebody else wrote the same entry at the same moment.
 ATTEMPTS = 5
@@ -97,6 +100,7 @@ class Move:
     hold: Hold
     due_us: int | None
     last: LastRun
+    past: tuple[Past, ...] = ()
 
 
 class Schedules:
@@ -114,10 +118,12 @@ class Schedules:
         zone: str = "UTC",
         holder: str = "",
         claimer: str = "",
+        history_limit: int = 20,
     ) -> None:
         self.server = server
         self.prefix = prefix
         self.zone = zone
+        self.history_limit = history_limit
         self.timeline = Timeline(server, SCHEDULE_TIMELINE, prefix=prefix, holder=holder, claimer=claimer)
 
     # -- Declaring
@@ -200,14 +206,22 @@ class Schedules:
 
     def delete(self, name: str) -> None:
         """Delete an entry with all that is known of it; raises :class:`~celery_zsched.errors.NotFoundError`."""
-        if self.timeline.remove([name]) == [None]:
+        if self._remove([name]) == [None]:
             raise NotFoundError(f"there is no entry {name!r}")
 
     def retire(self, names: Sequence[str]) -> list[str]:
         """Delete those of the named entries that are static; return their names."""
         found = [stored.name for stored in self.get_many(names) if stored.spec is None or stored.spec.owner == "static"]
-        self.timeline.remove(found)
+        self._remove(found)
         return found
+
+    def _remove(self, names: Sequence[str]) -> list[Place | None]:
+        places = self.timeline.remove(names)
+        self.timeline.remove([RESUME + name for name in names])
+        with self.server.translated("forgetting what became of entries"):
+            for chunk in _chunks(names):
+                self.server.client.hdel(self.timeline.keys.history, *chunk)
+        return places
 
     # -- Looking
 
@@ -226,7 +240,7 @@ class Schedules:
         with self.server.translated("listing entries"):
             seen: set[bytes] = set()
             for name, _ in self.server.client.hscan_iter(self.timeline.keys.bodies, count=1000):
-                if name not in seen:
+                if name not in seen and not name.startswith(RESUME.encode()):
                     seen.add(name)
                     yield name.decode()
 
@@ -258,6 +272,10 @@ class Schedules:
         if found is Place.DEAD:
             state = self.get(name).state.value
             raise ConflictError(f"the entry {name!r} is {state}, so there is nothing to pause")
+        if operator.until_us is None:
+            self.timeline.remove([RESUME + name])
+        else:
+            self.timeline.put([Item(RESUME + name, b"", operator.until_us, mode=Put.REPLACE)])
 
     def resume(self, name: str, *, catch_up: bool = False) -> Stored:
         """Put a paused entry back at its next future occurrence; return it as it then stands.
@@ -271,6 +289,7 @@ class Schedules:
                 raise NotFoundError(f"there is no entry {name!r}")
             stored = _stored(located[name])
             if stored.state is not State.PAUSED:
+                self.timeline.remove([RESUME + name], spare_leased=True)
                 return stored
             if stored.spec is None:
                 raise EntryError(f"the entry {name!r} cannot be resumed: {stored.fault}")
@@ -290,13 +309,31 @@ class Schedules:
     def claim(self, limit: int, lease_us: int, *, delivery_limit: int = 0) -> Turn:
         """Take up to ``limit`` due entries under a lease of ``lease_us`` microseconds."""
         batch = self.timeline.claim(limit, lease_us, linger=True, delivery_limit=delivery_limit)
-        due = [Due(item.id, item.body, Hold(item.id, item.token), item.due_us, item.count) for item in batch.items]
-        return Turn(batch.now_us, batch.wake_us, due, batch.lost)
+        notes = [item for item in batch.items if item.id.startswith(RESUME)]
+        for item in notes:
+            self._resume_in_time(item.id.removeprefix(RESUME), batch.now_us)
+        self.timeline.settle([Hold(item.id, item.token) for item in notes])
+        due = [
+            Due(item.id, item.body, Hold(item.id, item.token), item.due_us, item.count)
+            for item in batch.items
+            if not item.id.startswith(RESUME)
+        ]
+        return Turn(batch.now_us, batch.now_us if notes else batch.wake_us, due, batch.lost)
+
+    def _resume_in_time(self, name: str, now_us: int) -> None:
+        """Resume an entry whose pause has a time limit, unless it was resumed or paused anew meanwhile."""
+        try:
+            operator = self.get(name).operator
+            if operator.until_us is not None and operator.until_us <= now_us:
+                self.resume(name)
+        except (NotFoundError, EntryError, ConflictError):
+            pass  # there is nothing to resume, or nobody could
 
     def move(self, moves: Sequence[Move]) -> list[str]:
         """Let entries go on to what comes next; return the names that were no longer ours, which were left alone."""
         going = [(move.hold, move.due_us, move.last.to_json()) for move in moves if move.due_us is not None]
         ended = [move for move in moves if move.due_us is None]
+        self.remember([(move.hold.id, past) for move in moves for past in move.past])
         ending = [(move.hold.id, move.hold.token, FINISHED, move.last.to_json()) for move in ended]
         lost = self.timeline.reschedule(going, linger=True) if going else []
         return lost + (self.timeline.bury(ending) if ending else [])
@@ -305,6 +342,21 @@ class Schedules:
         """Set an entry aside with its fault until it is mended; return whether it was still ours."""
         note = b"" if last is None else last.to_json()
         return not self.timeline.bury([(due.name, due.hold.token, fault, note)])
+
+    def remember(self, records: Iterable[tuple[str, Past]]) -> None:
+        """Note what became of occurrences, given with their entries' names, oldest first; what is known stays so."""
+        rows = list(records) if self.history_limit else []
+        for chunk in _chunks(rows):
+            self.timeline.run(
+                "remember", [self.history_limit, *(word for name, past in chunk for word in (name, past.to_line()))]
+            )
+
+    def history(self, name: str) -> list[Past]:
+        """Return what became of an entry's last occurrences, the newest first."""
+        with self.server.translated("reading what became of an entry"):
+            client: Any = self.server.client
+            text = client.hget(self.timeline.keys.history, name) or b""
+        return [Past.from_line(line) for line in text.decode().splitlines()]
 
     def last_runs(self, names: Sequence[str]) -> dict[str, LastRun]:
         """Return what happened last to entries; a record that cannot be read counts as none."""

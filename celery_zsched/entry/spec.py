@@ -141,8 +141,12 @@ class EntrySpec:
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def installed(self, now_us: int) -> EntrySpec:
-        """Return the entry at the beginning of a life: its grid stands at its start, or else here and now."""
-        return dataclasses.replace(self, anchor_us=self.start_us if self.start_us is not None else now_us, epoch=now_us)
+        """Return the entry at the beginning of a life: its grid stands at its start, or else here and now.
+
+        One that brings an anchor (it comes from elsewhere) keeps its grid.
+        """
+        anchor_us = self.anchor_us if self.anchor_us is not None else self.start_us
+        return dataclasses.replace(self, anchor_us=now_us if anchor_us is None else anchor_us, epoch=now_us)
 
     def succeeding(self, stored: EntrySpec, now_us: int) -> EntrySpec:
         """Return the entry as it takes the place of the one that is stored under its name.
@@ -151,7 +155,8 @@ class EntrySpec:
         """
         anchor_us = stored.anchor_us
         if anchor_us is None or self.fingerprint != stored.fingerprint:
-            anchor_us = self.start_us if self.start_us is not None else now_us
+            anchor_us = self.anchor_us if self.anchor_us is not None else self.start_us
+            anchor_us = now_us if anchor_us is None else anchor_us
         return dataclasses.replace(self, anchor_us=anchor_us, epoch=stored.epoch)
 
 
@@ -159,6 +164,8 @@ def name_faults(name: object) -> list[str]:
     """Return what is wrong with an entry's name; any text will do that can be stored and read back."""
     if not isinstance(name, str) or not name:
         return [f"an entry is named by text, not by {name!r}"]
+    if name.startswith("\0"):
+        return [f"its name {name!r} begins with a NUL character, which is kept for the scheduler's own notes"]
     if len(name) > LONGEST_NAME:
         return [f"its name has {len(name)} characters; at most {LONGEST_NAME} are taken"]
     try:

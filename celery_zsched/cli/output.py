@@ -1,0 +1,106 @@
+"""What the commands print: tables and sentences for people, JSON for programs.
+
+JSON has one form throughout: one object a line, with the fields of the result that the verb returns in Python; a list
+is as many lines.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+#: How wide a table may be where no terminal says it: lines are not broken for a pipe.
+WIDE = 500
+
+#: How a state is coloured.
+STYLES = {"paused": "yellow", "quarantined": "red", "finished": "dim", "firing": "green", "dead": "red"}
+
+Column = tuple[str, str]
+
+
+class Output:
+    """Prints one command's results."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def rows(self, columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], nothing: str) -> None:
+        """Print rows: as a table of the columns (head, field) or as JSON; ``nothing`` is said when there are none."""
+        if self.as_json:
+            for row in rows:
+                self.document(row)
+            return
+        found = list(rows)
+        if not found:
+            click.echo(nothing)
+            return
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for head, _ in columns:
+            table.add_column(head, overflow="fold")
+        for row in found:
+            table.add_row(*(Text(_cell(row.get(field)), style=_style(row.get(field))) for _, field in columns))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
+        Console(width=width, highlight=False, soft_wrap=False).print(table)
+
+    def document(self, document: Mapping[str, Any]) -> None:
+        """Print one JSON object on one line."""
+        click.echo(json.dumps(document, ensure_ascii=False, default=str))
+
+    def one(self, document: Mapping[str, Any], sentence: str) -> None:
+        """Print one result: as JSON, or as a sentence."""
+        if self.as_json:
+            self.document(document)
+        else:
+            click.echo(sentence)
+
+    def facts(self, document: Mapping[str, Any]) -> None:
+        """Print one result in full: a fact a line, or as JSON."""
+        if self.as_json:
+            self.document(document)
+            return
+        facts = {name: value for name, value in document.items() if value not in (None, [], {}, "")}
+        width = max(map(len, facts), default=0)
+        for name, value in facts.items():
+            lines = value if isinstance(value, list) and all(isinstance(each, str) for each in value) else [value]
+            for position, line in enumerate(lines):
+                click.echo(f"{name if position == 0 else '':{width}}  {_cell(line)}")
+
+    @contextmanager
+    def progress(self, label: str, length: int | None = None) -> Iterator[Callable[[int], None]]:
+        """Show on a terminal how far long work has come; yields what is told how many more are done."""
+        if self.as_json or not sys.stderr.isatty():
+            yield lambda count: None
+            return
+        with click.progressbar(length=length or 0, label=label, file=sys.stderr) as bar:
+            yield bar.update
+
+
+def plural(count: int, one: str) -> str:
+    """Return a number with its noun."""
+    noun = one if count == 1 else one.removesuffix("y") + "ies" if one.endswith("y") else one + "s"
+    return f"{count:,} {noun}"
+
+
+def _cell(value: Any) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    text = str(value)
+    return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
+
+
+def _style(value: Any) -> str:
+    return STYLES.get(value, "") if isinstance(value, str) else ""

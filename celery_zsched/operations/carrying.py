@@ -1,0 +1,140 @@
+"""Carrying a schedule from one server to another: every entry as a line of JSON, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from celery_zsched.entry import EntrySpec, OperatorState, decode, encode
+from celery_zsched.errors import EntryError, ZschedError
+from celery_zsched.operations.records import note
+from celery_zsched.operations.site import Site
+from celery_zsched.schedules import Change, State
+
+#: The version of the exported lines.
+VERSION = 1
+
+#: How many entries are stored at once.
+_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """An entry that comes from elsewhere, and what its operator wanted."""
+
+    spec: EntrySpec
+    operator: OperatorState = field(default_factory=OperatorState)
+    #: What of it cannot be carried over.
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of what was read: names by ``created``, ``updated``, ``unchanged``; faults and notices by name."""
+
+    created: list[str] = field(default_factory=list)
+    updated: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    paused: list[str] = field(default_factory=list)
+    faults: dict[str, str] = field(default_factory=dict)
+    notices: dict[str, list[str]] = field(default_factory=dict)
+    dry_run: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return asdict(self)
+
+
+def export(site: Site) -> Iterator[str]:
+    """Yield every entry as one line of JSON, arguments included: ``{"v": 1, "entry": …, "operator": …}``."""
+    for stored in sorted(site.schedules.all(), key=lambda each: each.name):
+        line: dict[str, Any] = {"v": VERSION}
+        try:
+            line["entry"] = json.loads(stored.located.body)
+        except ValueError:
+            continue  # not even JSON; there is nothing to carry
+        if stored.state is State.PAUSED:
+            line["operator"] = json.loads(stored.operator.to_json())
+        yield json.dumps(line, separators=(",", ":"), ensure_ascii=False)
+
+
+def read_export(lines: Iterable[str], report: Report) -> Iterator[Coming]:
+    """Yield the entries of exported lines; a line that cannot be read is a fault in the report."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            document = json.loads(line)
+            if not isinstance(document, dict) or document.get("v") != VERSION:
+                raise EntryError(f"it is no line of an export of version {VERSION}")
+            operator = OperatorState.from_json(json.dumps(document["operator"]) if "operator" in document else None)
+            yield Coming(decode(json.dumps(document.get("entry"))), operator)
+        except (ValueError, ZschedError) as exc:
+            report.faults[f"line {number}"] = str(exc)
+
+
+def take_in(
+    site: Site,
+    coming: Iterable[Coming],
+    report: Report,
+    *,
+    source: str,
+    progress: Callable[[int], None] | None = None,
+) -> Report:
+    """Store entries that come from elsewhere, paused where they were; done twice, nothing changes.
+
+    Due times are computed anew on the grid that the entries bring. Filled in is ``report``; with its ``dry_run``
+    nothing is stored.
+    """
+    batch: list[Coming] = []
+    for one in coming:
+        batch.append(one)
+        if len(batch) == _AT_ONCE:
+            _take_in(site, batch, report)
+            if progress is not None:
+                progress(len(batch))
+            batch = []
+    _take_in(site, batch, report)
+    if progress is not None:
+        progress(len(batch))
+    if not report.dry_run and (report.created or report.updated or report.paused):
+        note(site, "import", source, created=len(report.created), updated=len(report.updated))
+    return report
+
+
+def _take_in(site: Site, batch: list[Coming], report: Report) -> None:
+    if not batch:
+        return
+    specs = {one.spec.name: one.spec for one in batch}
+    standing = {stored.name: stored for stored in site.schedules.get_many(specs)}
+    for name, spec in specs.items():
+        known = standing.get(name)
+        if known is not None and known.spec is not None and known.spec.fingerprint == spec.fingerprint:
+            # The schedule that stands keeps its grid; only what is said beside it can have changed.
+            specs[name] = spec = _with_life_of(known.spec, spec)
+    if report.dry_run:
+        changes: dict[str, Change] = {}
+        for name, spec in specs.items():
+            known = standing.get(name)
+            same = known is not None and known.spec is not None and encode(known.spec) == encode(spec)
+            changes[name] = Change.UNCHANGED if same else Change.UPDATED if known else Change.CREATED
+    else:
+        changes, faults = site.schedules.save_many(specs.values())
+        report.faults.update({name: str(fault) for name, fault in faults.items()})
+    for name, change in changes.items():
+        getattr(report, change.value).append(name)
+    for one in batch:
+        name = one.spec.name
+        if one.notices:
+            report.notices[name] = list(one.notices)
+        paused = standing[name].state is State.PAUSED if name in standing else False
+        if one.operator.paused and not paused and name in changes:
+            report.paused.append(name)
+            if not report.dry_run:
+                site.schedules.pause(name, one.operator)
+
+
+def _with_life_of(known: EntrySpec, spec: EntrySpec) -> EntrySpec:
+    return spec.succeeding(known, known.anchor_us or 0)

@@ -1,0 +1,101 @@
+"""The schedulers that are alive, and whether all is well."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from celery_zsched import roll
+from celery_zsched.operations.site import Site
+from celery_zsched.operations.standing import moment
+from celery_zsched.schedules import FINISHED
+from celery_zsched.types import SECOND_US
+
+#: A beat that has not called for so long, in seconds, is not counted as alive; it calls every minute or more often.
+SILENT_S = 150.0
+
+
+@dataclass(frozen=True, slots=True)
+class BeatRow:
+    """One beat as it last called; moments are ISO 8601, ``lag_s`` is how late it sent last."""
+
+    beat: str
+    host: str
+    pid: int
+    release: str
+    alive: bool
+    started: str
+    called: str
+    called_ago_s: float
+    lag_s: float
+    clock_offset_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the schedule is served: ``ok``, what is wrong, and the figures."""
+
+    ok: bool
+    problems: list[str]
+    beats: int
+    overdue_s: float
+    waiting: int
+    quarantined: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state as JSON values."""
+        return asdict(self)
+
+
+def beats(site: Site) -> list[BeatRow]:
+    """Return every beat on the roll, the one that called last first."""
+    now_us = site.schedules.now_us()
+    rows = [_row(beat, now_us) for beat in roll.beats_of(site.schedules)]
+    return sorted(rows, key=lambda each: each.called_ago_s)
+
+
+def health(site: Site, *, max_lag_s: float = 60.0) -> Health:
+    """Say whether what is due is sent: no entry is overdue by more than ``max_lag_s`` seconds, and a beat lives."""
+    counts = site.schedules.timeline.counts()
+    living = [beat for beat in beats(site) if beat.alive]
+    overdue_s = 0.0
+    if counts.oldest_us is not None:
+        overdue_s = max(0.0, (counts.now_us - counts.oldest_us) / SECOND_US)
+    waiting = counts.ready + counts.delayed
+    problems = []
+    if overdue_s > max_lag_s:
+        problems.append(f"an entry is overdue by {overdue_s:.1f} s (allowed: {max_lag_s:g} s)")
+    if waiting and not living:
+        problems.append(f"no beat has called within {SILENT_S:g} s; start one with `celery -A … beat -S zsched`")
+    quarantined = _quarantined(site) if counts.dead else 0
+    return Health(not problems, problems, len(living), round(overdue_s, 3), waiting, quarantined)
+
+
+def _quarantined(site: Site) -> int:
+    """Return how many of the entries set aside are faulty; the others have run out."""
+    timeline = site.schedules.timeline
+    with timeline.server.translated("counting what is set aside"):
+        client: Any = timeline.server.client
+        names = client.zrange(timeline.keys.dead, 0, 999)
+        reasons = client.hmget(timeline.keys.reasons, names) if names else []
+    return sum(reason != FINISHED.encode() for reason in reasons)
+
+
+def _row(beat: roll.Beat, now_us: int) -> BeatRow:
+    ago_s = (now_us - beat.at_us) / SECOND_US
+    return BeatRow(
+        beat=beat.id,
+        host=beat.host,
+        pid=beat.pid,
+        release=beat.release,
+        alive=ago_s <= SILENT_S,
+        started=moment(beat.started_us) or "",
+        called=moment(beat.at_us) or "",
+        called_ago_s=round(ago_s, 3),
+        lag_s=round(beat.lag_us / SECOND_US, 6),
+        clock_offset_s=round(beat.offset_us / SECOND_US, 6),
+    )

@@ -1,0 +1,106 @@
+"""Pause and resume."""
+
+from __future__ import annotations
+
+from celery_zsched.entry import OperatorState
+from celery_zsched.errors import EntryError
+from celery_zsched.operations.moments import duration_us, moment_us
+from celery_zsched.operations.records import note
+from celery_zsched.operations.requests import agree
+from celery_zsched.operations.site import Site
+from celery_zsched.operations.standing import Standing, standing
+from celery_zsched.operations.targets import find_entries, find_entry
+from celery_zsched.schedules import State, Stored
+
+
+def pause_task(
+    site: Site,
+    target: str,
+    *,
+    reason: str | None = None,
+    until: str | None = None,
+    lasting: str | float | None = None,
+    request: str | None = None,
+) -> Standing:
+    """Take an entry off the timeline until it is resumed.
+
+    The pause ends by itself at ``until`` (a moment) or after ``lasting`` (a duration), if one is given; see
+    :mod:`celery_zsched.operations.moments`. Of those who do the same ``request``, all let it end at the same moment.
+    Raises :class:`~celery_zsched.errors.NotFoundError`, which names likely
+    entries, and :class:`~celery_zsched.errors.ConflictError` for an entry that is finished or in quarantine.
+    """
+    return _pause(site, find_entry(site, target), reason, _end_us(site, until, lasting, request))
+
+
+def pause_tasks(
+    site: Site,
+    target: str,
+    *,
+    reason: str | None = None,
+    until: str | None = None,
+    lasting: str | float | None = None,
+    request: str | None = None,
+) -> list[Standing]:
+    """Pause every entry that a pattern selects, as :func:`pause_task` does; what has nothing to pause is left out."""
+    end_us = _end_us(site, until, lasting, request)
+    able = (State.SCHEDULED, State.FIRING, State.PAUSED)
+    return [_pause(site, stored, reason, end_us) for stored in find_entries(site, target) if stored.state in able]
+
+
+def resume_task(site: Site, target: str, *, catch_up: bool = False) -> Standing:
+    """Put a paused entry back: it is due at its next future occurrence.
+
+    With ``catch_up`` it also runs at once for the newest occurrence that the pause has swallowed. Raises
+    :class:`~celery_zsched.errors.NotFoundError`, which names likely entries.
+    """
+    return _resume(site, find_entry(site, target), catch_up)
+
+
+def resume_tasks(site: Site, target: str, *, catch_up: bool = False) -> list[Standing]:
+    """Resume every entry that a pattern selects, as :func:`resume_task` does."""
+    return [_resume(site, stored, catch_up) for stored in find_entries(site, target)]
+
+
+def _pause(site: Site, stored: Stored, reason: str | None, end_us: int | None) -> Standing:
+    # Asked again with another reason or end, a pause gets them; asked again as it is, nothing changes.
+    changed = stored.state is not State.PAUSED
+    told = (end_us is not None and end_us != stored.operator.until_us) or (
+        reason is not None and reason != stored.operator.reason
+    )
+    if changed or told:
+        since_us = site.schedules.now_us() if changed else stored.operator.since_us
+        operator = OperatorState(
+            paused=True,
+            by=site.by,
+            reason=reason if changed or reason is not None else stored.operator.reason,
+            since_us=since_us,
+            until_us=end_us if changed or end_us is not None else stored.operator.until_us,
+        )
+        site.schedules.pause(stored.name, operator)
+    after = standing(site.schedules.get(stored.name), changed)
+    if changed or told:
+        note(site, "pause", f"entry:{stored.name}", reason, **({"until": after.until} if after.until else {}))
+    return after
+
+
+def _resume(site: Site, stored: Stored, catch_up: bool) -> Standing:
+    changed = stored.state is State.PAUSED
+    after = standing(site.schedules.resume(stored.name, catch_up=catch_up), changed)
+    if changed:
+        note(site, "resume", f"entry:{stored.name}", None, **({"catch_up": True} if catch_up else {}))
+    return after
+
+
+def _end_us(site: Site, until: str | None, lasting: str | float | None, request: str | None) -> int | None:
+    if until is None and lasting is None:
+        return None
+    if until is not None and lasting is not None:
+        raise EntryError("a pause has one end: give a moment (until) or a duration (for), not both")
+    now_us = site.schedules.now_us()
+    if lasting is not None:
+        end_us = now_us + duration_us(lasting)
+    else:
+        end_us = moment_us(until or "", now_us, site.schedules.zone)
+    if end_us <= now_us:
+        raise EntryError(f"the pause would end at {until or lasting}, which is over; give a moment to come")
+    return end_us if request is None else agree(site, request, end_us)

@@ -1,0 +1,45 @@
+"""How an entry stands, for people and as JSON: what most verbs answer with."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from celery_zsched.schedules import State, Stored
+from celery_zsched.types import from_us
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How an entry stands after an operation. ``changed`` says whether this call made it so.
+
+    ``next`` and ``until`` (when a pause ends by itself) are ISO 8601; ``by`` is who paused it.
+    """
+
+    entry: str
+    state: str
+    changed: bool
+    next: str | None
+    reason: str | None
+    by: str | None
+    until: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the standing as JSON values."""
+        return asdict(self)
+
+
+def standing(stored: Stored, changed: bool = False) -> Standing:
+    """Return how an entry stands."""
+    coming = None
+    if stored.due_us is not None and stored.state is not State.PAUSED:
+        coming = moment(stored.due_us)
+    operator = stored.operator
+    return Standing(
+        stored.name, stored.state.value, changed, coming, operator.reason, operator.by, moment(operator.until_us)
+    )
+
+
+def moment(instant_us: int | None) -> str | None:
+    """Return an instant as ISO 8601 in UTC."""
+    return None if instant_us is None else from_us(instant_us).isoformat()
