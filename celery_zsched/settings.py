@@ -59,6 +59,11 @@ class Settings:
         choice("allow", "skip", "buffer_one"), "allow",
         "What to do when an entry is due while its last run goes on: run, skip, or run once it has ended.",
     )  # fmt: skip
+    run_lease: float = setting(
+        seconds(1), 40.0,
+        "How long a run that may not overlap with the next still counts once its worker has fallen silent. Where tasks "
+        "are acked late, longer than the broker keeps a message with a silent worker.",
+    )  # fmt: skip
     history_limit: int = setting(whole(0), 20, "How many past occurrences are remembered for an entry.")
     settle_time: float = setting(
         seconds(0), 300.0,
