@@ -12,7 +12,9 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,12 +25,12 @@ from celery_zsched.errors import ConfigurationError, ServerError
 from celery_zsched.types import HEADER, SECOND_US
 
 if TYPE_CHECKING:
-    from celery_zsched.runs import Runs
+    from celery_zsched.runs import Note, Runs
 
 logger = logging.getLogger("celery_zsched.runs")
 
-#: How often leases on runs are renewed, in seconds: several times within one.
-RENEW_S = 10.0
+#: How often within a lease it is renewed.
+RENEWALS = 4
 
 
 def header_of(request: Any) -> Any:
@@ -45,6 +47,20 @@ def _guarded_entry(request: Any) -> str | None:
     return entry if isinstance(entry, str) and entry else None
 
 
+@dataclass(frozen=True, slots=True)
+class Lessor:
+    """Where an app's runs are noted, and for how long each time."""
+
+    runs: Runs
+    lease_us: int
+
+    def note(self, entry: str, id_: str, note: Note, for_us: int | None = None) -> list[str]:
+        """Note how a run stands; return its id if it was to be renewed and is not known."""
+        from celery_zsched.runs import Mark
+
+        return self.runs.mark([Mark(entry, id_, note, for_us=for_us or self.lease_us)])
+
+
 class RunKeeper:
     """The runs that this process has begun, and the thread that renews its leases on them."""
 
@@ -53,96 +69,87 @@ class RunKeeper:
 
     def _start_over(self) -> None:
         self._lock = threading.Lock()
-        #: Task id -> entry and the app's runs.
-        self._held: dict[str, tuple[str, Runs]] = {}
+        #: Task id -> entry and where its runs are noted.
+        self._held: dict[str, tuple[str, Lessor]] = {}
         self._thread: threading.Thread | None = None
-        self._apps_warned: set[int] = set()
+        self._lessors: weakref.WeakKeyDictionary[Any, Lessor | None] = weakref.WeakKeyDictionary()
 
     def begin(self, app: Any, entry: str, id_: str) -> None:
         """Take a lease on a run that begins, and keep it."""
-        runs = self._runs_of(app, entry)
-        if runs is None:
+        lessor = self._lessor_of(app, entry)
+        if lessor is None:
             return
         with self._lock:
-            self._held[id_] = (entry, runs)
+            self._held[id_] = (entry, lessor)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._keep, name="zsched-runs", daemon=True)
                 self._thread.start()
-        self._try("begin", entry, lambda: self._mark(runs, entry, id_, "running"))
+        self._try("begin", entry, lambda: lessor.note(entry, id_, "running"))
 
     def end(self, app: Any, entry: str, id_: str) -> None:
         """End a run, begun here or never begun at all."""
-        with self._lock:
-            _, runs = self._held.pop(id_, (entry, None))
-        found = runs or self._runs_of(app, entry)
-        if found is not None:
-            self._try("end", entry, lambda: found.end([(entry, id_)]))
+        lessor = self.abandon(id_) or self._lessor_of(app, entry)
+        if lessor is not None:
+            self._try("end", entry, lambda: lessor.runs.end([(entry, id_)]))
 
     def put_off(self, entry: str, id_: str, delay_s: float) -> None:
         """Let a run that was begun here wait: its task is to be tried again in ``delay_s`` seconds."""
         from celery_zsched.runs import LONGEST_WAIT_US
 
-        with self._lock:
-            _, runs = self._held.pop(id_, (entry, None))
-        if runs is not None:
+        lessor = self.abandon(id_)
+        if lessor is not None:
             wait_us = round(max(delay_s, 0.0) * SECOND_US) + LONGEST_WAIT_US
-            self._try("put off", entry, lambda: self._mark(runs, entry, id_, "waiting", wait_us))
+            self._try("put off", entry, lambda: lessor.note(entry, id_, "waiting", wait_us))
 
-    def abandon(self, id_: str) -> None:
-        """Renew a run no more: how it goes on is not known, and it lapses."""
+    def abandon(self, id_: str) -> Lessor | None:
+        """Renew a run no more, so that it lapses unless more is said; return where it is noted if it was begun here."""
         with self._lock:
-            self._held.pop(id_, None)
+            return self._held.pop(id_, ("", None))[1]
 
     # -- Inside
 
     def _keep(self) -> None:
         while True:
-            time.sleep(RENEW_S)
             with self._lock:
                 held = dict(self._held)
                 if not held:
                     self._thread = None
                     return
-            for runs in {id(runs): runs for _, runs in held.values()}.values():
-                mine = {id_: entry for id_, (entry, its) in held.items() if its is runs}
-                self._try("renew", ", ".join(mine.values()), partial(self._renew, runs, mine))
+            time.sleep(min(lessor.lease_us for _, lessor in held.values()) / SECOND_US / RENEWALS)
+            for id_, (entry, lessor) in held.items():
+                if id_ in self._held:
+                    self._try("renew", entry, partial(self._renew, lessor, entry, id_))
 
-    def _renew(self, runs: Runs, mine: dict[str, str]) -> None:
-        from celery_zsched.runs import Mark
+    def _renew(self, lessor: Lessor, entry: str, id_: str) -> None:
+        if lessor.note(entry, id_, "renewed") and id_ in self._held:
+            # It lapsed, or the data is gone. Should it have ended here meanwhile, it must not come back.
+            lessor.note(entry, id_, "running")
+            if id_ not in self._held:
+                lessor.runs.end([(entry, id_)])
 
-        for id_ in runs.mark([Mark(entry, id_, "renewed") for id_, entry in mine.items()]):
-            # It lapsed, the data is gone, or it has just ended here; only in the last case it must not come back.
-            if id_ in self._held:
-                self._mark(runs, mine[id_], id_, "running")
-                if id_ not in self._held:
-                    runs.end([(mine[id_], id_)])
+    def _lessor_of(self, app: Any, entry: str) -> Lessor | None:
+        if app not in self._lessors:
+            from celery_zsched.apps import schedules_of
+            from celery_zsched.runs import Runs
+            from celery_zsched.settings import Settings
 
-    def _mark(self, runs: Runs, entry: str, id_: str, note: Any, for_us: int | None = None) -> None:
-        from celery_zsched.runs import RUN_LEASE_US, Mark
-
-        runs.mark([Mark(entry, id_, note, for_us=for_us or RUN_LEASE_US)])
-
-    def _runs_of(self, app: Any, entry: str) -> Runs | None:
-        from celery_zsched.apps import schedules_of
-        from celery_zsched.runs import Runs
-
-        try:
-            return Runs(schedules_of(app))
-        except ConfigurationError as exc:
-            if id(app) not in self._apps_warned:
-                self._apps_warned.add(id(app))
+            try:
+                lease_us = round(Settings.from_conf(app.conf).run_lease * SECOND_US)
+                self._lessors[app] = Lessor(Runs(schedules_of(app)), lease_us)
+            except ConfigurationError as exc:
+                self._lessors[app] = None
                 logger.error(
                     "the run of %s cannot be reported, so its next may not be sent for long: %s; give workers the "
                     "settings of the scheduler",
                     entry, exc,
                 )  # fmt: skip
-            return None
+        return self._lessors[app]
 
-    def _try(self, doing: str, entries: str, what: Callable[[], object]) -> None:
+    def _try(self, doing: str, entry: str, what: Callable[[], object]) -> None:
         try:
             what()
         except ServerError as exc:
-            logger.warning("could not %s the run lease of %s: %s; the task goes on", doing, entries, exc)
+            logger.warning("could not %s the run lease of %s: %s; the task goes on", doing, entry, exc)
 
 
 _keeper = RunKeeper()

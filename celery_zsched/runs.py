@@ -15,10 +15,6 @@ from celery_zsched.schedules import Schedules
 from celery_zsched.timeline import MAX_BATCH
 from celery_zsched.types import SECOND_US
 
-#: How long a run stays with a worker that has fallen silent. Longer than a message does on our broker, so that the one
-#: that a dead worker held with ``acks_late`` is delivered anew while its run still counts.
-RUN_LEASE_US = 40 * SECOND_US
-
 #: How long an occurrence that is being sent counts as outstanding before the scheduler says that it was sent.
 SENDING_US = 10 * SECOND_US
 
@@ -44,13 +40,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What to note of one run; it counts until ``until_us`` (an instant), or for ``for_us`` from now."""
+    """What to note of one run; it counts for ``for_us`` microseconds from now, or until ``until_us`` (an instant)."""
 
     entry: str
     id: str
     note: Note
+    for_us: int = SENDING_US
     until_us: int | None = None
-    for_us: int = RUN_LEASE_US
 
 
 class Runs:
