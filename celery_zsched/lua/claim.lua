@@ -55,7 +55,8 @@ end
 -- Whether a message is no longer wanted. Its own time to live stands at the beginning of its body's second line
 -- (celery_zsched/message.py); it counts from when it was due.
 local function is_expired(body, due)
-  local ttl = tonumber(string.match(body, '^[^\n]*\n(%d+) ') or '') or message_ttl
+  local first_end = string.find(body, '\n', 1, true) -- a plain search, since bodies may be long
+  local ttl = first_end and tonumber(string.match(body, '^(%d+) ', first_end + 1) or '') or message_ttl
   if ttl and message_ttl then
     ttl = math.min(ttl, message_ttl)
   end

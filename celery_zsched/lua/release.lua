@@ -1,14 +1,14 @@
 -- release: give claimed ids back, each to its own level and place in the order.
--- KEYS: leases claims bell watch timelines...
+-- KEYS: leases claims bell watch rules timelines...
 -- ARGV: then three per item: id, token, how ('uncounted': as if never delivered, in its old place; 'counted': in its old
 --       place, the delivery counts; '+N': counted, to be tried again in N microseconds; what it is due for stays)
 -- RETURNS: the ids whose token is no longer current; nothing was changed for them
--- RULES: 1, 2, 4, 5
+-- RULES: 1, 2, 4, 5, 7
 -- @flags allow-oom
-local leases, claims, bell, watch = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local timelines = {unpack(KEYS, 5)}
+local leases, claims, bell, watch, rules = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local timelines = {unpack(KEYS, 6)}
 local WIDTH = 3
--- @include clock record ring levels
+-- @include clock record ring levels life
 
 local stale = {}
 for at = 1, #ARGV, WIDTH do
@@ -34,4 +34,5 @@ for at = 1, #ARGV, WIDTH do
     ring_for(tonumber(moment), bell, watch)
   end
 end
+live_as_before(rules)
 return stale

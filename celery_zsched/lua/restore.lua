@@ -1,15 +1,15 @@
 -- restore: put parked or dead ids back on the timeline, each on its own level.
--- KEYS: leases claims bodies parked dead reasons bell watch timelines...
+-- KEYS: leases claims bodies parked dead reasons bell watch rules timelines...
 -- ARGV: from ('parked' or 'dead'), then pairs id, due ('' its old moment; otherwise the moment)
 -- RETURNS: per id the place it was found in, or unknown; only those found in `from` were moved. A dead id starts with
 --          no deliveries.
--- RULES: 1, 2, 5
+-- RULES: 1, 2, 5, 7
 -- @flags allow-oom
-local leases, claims, bodies, parked, dead, reasons, bell, watch =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local timelines = {unpack(KEYS, 9)}
+local leases, claims, bodies, parked, dead, reasons, bell, watch, rules =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local timelines = {unpack(KEYS, 10)}
 local from = ARGV[1]
--- @include clock record ring place levels
+-- @include clock record ring place levels life
 
 local answer = {}
 for at = 2, #ARGV, 2 do
@@ -32,4 +32,5 @@ for at = 2, #ARGV, 2 do
     ring_for(tonumber(moment), bell, watch)
   end
 end
+live_as_before(rules)
 return answer

@@ -14,3 +14,11 @@ local function live_on(left)
     end
   end
 end
+
+-- What was changed may have made keys: they go with the queue as well.
+local function live_as_before(rules)
+  local left = life_of(rules)
+  if left then
+    live_on(left)
+  end
+end
