@@ -72,6 +72,8 @@ class Put(enum.Enum):
     NEW = "new"
     #: Put under another id, ``id~moment``.
     ALIAS = "alias"
+    #: Like ALIAS, for a put that may have been done before: an id that has this very body is left alone.
+    AGAIN = "again"
     #: Take the new body and due wherever it stands; a lease ends, what is parked stays parked.
     REPLACE = "replace"
     #: Take the new body; place and due stay as they are.

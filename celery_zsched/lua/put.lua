@@ -6,6 +6,7 @@
 --   due     '' now; '+N' in N microseconds; otherwise the moment itself
 --   mode    new      put it only if the id is unknown
 --           alias    like new, but under another id ('id~moment') if the id is taken
+--           again    like alias, for a put that may have been done before: if the id has this very body, it was
 --           replace  new body and due wherever it stands; a lease on it ends, what is parked stays parked
 --           rebody   new body, its place and due as they are; an unknown or dead id is put
 --   expect  '' anything; '-' only if the id is unknown; otherwise the SHA-1 of the body it must have
@@ -93,7 +94,9 @@ local function put(at, position)
   local outcome = 'put'
   if old and mode == 'new' then
     return 'exists', id
-  elseif old and mode == 'alias' then
+  elseif old == body and mode == 'again' then
+    return 'exists', id
+  elseif old and (mode == 'alias' or mode == 'again') then
     id = another(id, now + position)
     enqueue(id, body, due, level)
   elseif old then

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timezone, tzinfo
 from queue import Empty
 from typing import Any
@@ -21,14 +21,13 @@ from kombu.utils.uuid import uuid
 
 from celery_zsched import message as wire_format
 from celery_zsched import scripts
-from celery_zsched.errors import ServerUnavailableError
-from celery_zsched.timeline import MAX_BATCH
 from celery_zsched.transport import delivery
+from celery_zsched.transport.batch import PublishBatch
 from celery_zsched.transport.exchanges import Binding, binding, is_reply_exchange, life_text, rules_of
 from celery_zsched.transport.fanout import Publisher, Subscription, matcher
+from celery_zsched.transport.putting import put, told_outcome
 from celery_zsched.transport.shared import Broker
 from celery_zsched.transport.source import RECHECK_S, Source
-from celery_zsched.types import SECOND_US
 
 logger = logging.getLogger("celery_zsched.transport")
 
@@ -103,7 +102,7 @@ class Channel(virtual.Channel):
             return
         # A reply that comes after its asker has gone must not bring the asker's queue back.
         declared_only = is_reply_exchange(message["properties"]["delivery_info"]["exchange"])
-        outcome = put(self.broker, queue, [row], patience_s=kwargs.get("timeout"), declared_only=declared_only)[0]
+        outcome = put(self.broker, queue, row, patience_s=kwargs.get("timeout"), declared_only=declared_only)
         told_outcome(outcome, row)
 
     def _row(self, message: dict[str, Any]) -> list[scripts.Argument]:
@@ -123,7 +122,16 @@ class Channel(virtual.Channel):
 
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
         """Send a broadcast."""
-        Publisher(self.broker).publish(exchange, routing_key or "", wire_format.encode(message, dumps=_dumps))
+        payload = wire_format.encode(message, dumps=_dumps)
+        batch = kwargs.get("_publish_batch")
+        if batch is not None:
+            batch.add_broadcast(exchange, routing_key or "", payload)
+        else:
+            Publisher(self.broker).publish(exchange, routing_key or "", payload)
+
+    def create_publish_batch(self, max_size: int) -> PublishBatch:
+        """Return a batch for kombu's ``Producer.batch``."""
+        return PublishBatch(self, max_size)
 
     def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> list[str]:
         """Return the queues that a message goes to; never nothing without a word."""
@@ -191,6 +199,7 @@ class Channel(virtual.Channel):
         self.sources[queue] = Source(
             self.broker, queue, callback, no_ack=bool(no_ack), on_buried=self.connection.on_buried
         )
+        self.sources[queue].start()
         self._order.update(list(self.sources))
         self.connection.poller.changed()
 
@@ -216,7 +225,7 @@ class Channel(virtual.Channel):
 
     def _forget(self, source: Source) -> None:
         self._buffered -= len(source.buffer)
-        source.give_back()
+        source.stop(armed=self.connection is not None and self.connection.poller.waits_for(source))
 
     def buffered(self) -> int:
         """Return how many messages were claimed and are not delivered yet."""
@@ -521,47 +530,5 @@ class Client:
         return getattr(self._channel.broker.server.client, name)
 
 
-def put(
-    broker: Broker,
-    queue: str,
-    rows: Sequence[list[scripts.Argument]],
-    *,
-    patience_s: float | None = None,
-    declared_only: bool = False,
-) -> list[bytes]:
-    """Put rows on a queue's timeline in one step; return what became of each.
-
-    Nothing is put once ``patience_s`` seconds have passed on the server's clock (the socket's time-out by default), so
-    that a publisher who gave up and tries again never finds its first try done late.
-    """
-    wires = broker.wires
-    patience_s = patience_s or broker.server.address.options.socket_timeout
-    call = broker.call("put", queue)
-    fields = rows[0] if len(rows) == 1 else [field for row in rows for field in row]
-    for _ in range(2):
-        limit = wires.now_us() + int(patience_s * SECOND_US)
-        answer = wires.call(call, [f"{limit}!" if declared_only else limit, *fields])
-        if answer[0] != b"late":
-            return list(answer[::2])
-        wires.look_at_clock()  # the server's clock was set forward; if it was not, the second try says so too
-    raise ServerUnavailableError(
-        f"publishing to queue {queue} took longer than {patience_s:g} s on the way to {broker.server.masked}; nothing "
-        "was put"
-    )
-
-
-def told_outcome(outcome: bytes, row: Sequence[scripts.Argument]) -> None:
-    """Log what is worth a line."""
-    if outcome == b"refused":
-        logger.info("occurrence %s of entry %s was enqueued before and is not repeated", row[7], row[6])
-    elif outcome == b"unknown":
-        logger.debug("a reply came after its asker had gone; it is dropped")
-
-
 def _nobody(message: Any) -> None:
     """Take a message that nobody waits for."""
-
-
-def batches(rows: Sequence[Any]) -> list[Sequence[Any]]:
-    """Return rows in portions that one script may handle."""
-    return [rows[at : at + MAX_BATCH] for at in range(0, len(rows), MAX_BATCH)]

@@ -43,9 +43,12 @@ class Desk:
         self.lost: set[str] = set()
         # Tags that were sent to be settled by a call whose answer never came: finding them gone is no news.
         self._sent_before: set[str] = set()
+        #: For a queue with a life of its own that is consumed from here: its life in seconds; otherwise 0.
+        self.lives = 0.0
         self.settle_call = self._call("settle")
         self.extend_call = self._call("extend")
         self.release_call = self._call("release")
+        self.touch_call = self._call("touch")
 
     def _call(self, name: str) -> Call:
         script = scripts.load(name)

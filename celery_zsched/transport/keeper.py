@@ -11,6 +11,7 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 
 from celery_zsched.connection import Server
@@ -51,6 +52,7 @@ class Keeper:
     def _start_over(self) -> None:
         #: Queue -> what is held of it.
         self.desks: dict[str, Desk] = {}
+        self._chores: deque[Callable[[Wires], object]] = deque()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._asleep = False
@@ -79,6 +81,11 @@ class Keeper:
         """Note that something is held; the thread looks often enough by itself once it runs."""
         if self._thread is None:
             self._start()
+
+    def later(self, chore: Callable[[Wires], object]) -> None:
+        """Have the thread do something that nobody waits for, and that is no loss if the server cannot be reached."""
+        self._chores.append(chore)
+        self.nudge()
 
     def flush(self, desks: list[Desk] | None = None) -> None:
         """Send every waiting ack and give-back now, in the caller's thread; raises what goes wrong."""
@@ -121,13 +128,17 @@ class Keeper:
             self._sleep(pause)
 
     def _has_work(self) -> bool:
-        return any(desk.held or desk.waiting_since is not None for desk in list(self.desks.values()))
+        return bool(self._chores) or any(
+            desk.held or desk.lives or desk.waiting_since is not None for desk in list(self.desks.values())
+        )
 
     def _sleep(self, pause: float) -> None:
         self._wake.clear()
         if pause > ACK_DELAY_S:
             self._asleep = not self._failing
-            if self._asleep and any(desk.waiting_since is not None for desk in list(self.desks.values())):
+            if self._asleep and (
+                self._chores or any(desk.waiting_since is not None for desk in list(self.desks.values()))
+            ):
                 self._asleep = False  # one came before it could see that we sleep
                 pause = ACK_DELAY_S
         self._wake.wait(pause)
@@ -136,6 +147,11 @@ class Keeper:
     def _round(self, now: float) -> float:
         """Do what is due; return in how many seconds to look again. An error in one part does not stop another."""
         trouble: ServerError | None = None
+        while self._chores:
+            try:
+                self._chores.popleft()(self._wires)
+            except ServerError as exc:
+                logger.debug("left undone: %s", exc)
         pause = max(0.0, self._next_renewal - now)
         if not pause:
             try:
@@ -157,12 +173,17 @@ class Keeper:
         return pause
 
     def _renew_all(self, now: float) -> float:
-        period = min((desk.lease_us for desk in list(self.desks.values())), default=3 * SECOND_US) / 3e6
-        holding = [desk for desk in list(self.desks.values()) if desk.held]
+        desks = list(self.desks.values())
+        period = min((desk.lease_us for desk in desks), default=3 * SECOND_US) / 3e6
+        period = min([period, *(desk.lives / 3 for desk in desks if desk.lives)])
+        holding = [desk for desk in desks if desk.held]
         if holding and self._may_renew(now):
             for desk in holding:
                 # What was claimed just now is renewed in the next round, at half its lease.
                 self._renew(desk, [tag for tag, since in list(desk.held.items()) if now - since > period / 2])
+        for desk in desks:
+            if desk.lives:
+                self._wires.call(desk.touch_call, [0])
         self._next_renewal = now + period
         return period
 

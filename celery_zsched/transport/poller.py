@@ -127,19 +127,34 @@ class Poller:
         for name, sources in groups.items():
             pop = self._pops.get(name)
             if pop is None:
-                pop = self._pops[name] = Pop(self._broker.server, self._broker.settings.max_block)
+                pop = self._pops[name] = Pop(self._broker.server)
             keys = tuple([source.bell for source in sources] + [source.own_bell for source in sources])
             if pop.armed and pop.keys != keys:
                 self._drop_pops()  # other queues than before have credit
                 return
             if not pop.armed:
-                pop.arm(keys)
+                lives = [source.lives_s / 3 for source in sources if source.lives_s is not None]
+                pop.arm(keys, min([self._broker.settings.max_block, *lives]))
                 if self._loop is not None:
                     self._loop.watch(pop)
 
     def heard(self, pop: Pop) -> None:
         """Take in the end of a pop: its queue is worth a claim, or all of them after its time-out."""
-        self._heard(pop.read())
+        key = pop.read()
+        if key is not None or self._holds_anything(pop):
+            self._heard(key)
+
+    def _holds_anything(self, pop: Pop) -> bool:
+        """Return whether a claim is worth its while after a time-out: an idle worker asks one small question."""
+        sources = [source for source in self._sources() if source.bell in pop.keys]
+        if any(source.lives_s is not None for source in sources):
+            return True  # a claim also tells such a queue to live on
+        keys = [key for source in sources for key in (*source.timeline.keys.timelines, source.timeline.keys.leases)]
+        return bool(keys) and bool(self._broker.wires.command("EXISTS", *keys, route=keys[0]))
+
+    def waits_for(self, source: Source) -> bool:
+        """Return whether a pop is outstanding on the bell of a queue."""
+        return any(pop.armed and source.bell in pop.keys for pop in self._pops.values())
 
     def _heard(self, key: str | None) -> None:
         for source in self._sources():

@@ -16,9 +16,9 @@ GRACE_S = 5.0
 class Pop:
     """One ``BZPOPMIN`` on a connection of its own, over the bells of queues that lie on one node."""
 
-    def __init__(self, server: Server, block_s: float) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
-        self._block_s = block_s
+        self._block_s = 0.0
         self._wire: Dedicated | None = None
         self.keys: tuple[str, ...] = ()
         #: By when the server must have answered, by our monotonic clock; None while nothing is outstanding.
@@ -34,9 +34,10 @@ class Pop:
         assert self._wire is not None
         return self._wire.fileno()
 
-    def arm(self, keys: Iterable[str]) -> None:
-        """Send the pop."""
+    def arm(self, keys: Iterable[str], block_s: float) -> None:
+        """Send the pop, to stay outstanding for ``block_s`` seconds at most."""
         self.keys = tuple(keys)
+        self._block_s = max(0.1, block_s)
         try:
             with self._server.translated("waiting for a ring"):
                 if self._wire is None:

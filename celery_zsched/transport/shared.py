@@ -51,6 +51,8 @@ class Broker:
         #: (exchange, queue) -> the number of the last broadcast that the queue's consumer was given; it outlives
         #: connections, so that none is given twice.
         self.broadcasts_seen: dict[tuple[str, str], tuple[int, int]] = {}
+        #: Ids of messages of which it is not known whether they were put -> since when, by our monotonic clock.
+        self.unsure: dict[str, float] = {}
         #: Queue -> what it was declared with by this process.
         self.rules: dict[str, dict[str, int]] = {}
         self._calls: dict[tuple[str, str], Call] = {}
@@ -98,6 +100,16 @@ class Broker:
                 self._calls.clear()
             script = scripts.load(name)
             found = self._calls[name, queue] = Call(script, script.key_names(self.timeline(queue).keys))
+        return found
+
+    def publish_call(self, queue: str, level: int) -> Call:
+        """Return ``lua/publish.lua`` on the keys of one level of a queue."""
+        name = f"publish {level}"
+        found = self._calls.get((name, queue))
+        if found is None:
+            keys = self.timeline(queue).keys
+            names = [keys.bodies, keys.bell, keys.watch, keys.rules, keys.timelines[level]]
+            found = self._calls[name, queue] = Call(scripts.load("publish"), names)
         return found
 
     def desk(self, queue: str) -> Desk:

@@ -14,7 +14,7 @@ from celery_zsched.timeline import BACKUP_US
 from celery_zsched.transport.appetite import Appetite
 from celery_zsched.transport.desk import TOKEN_DIGITS, Desk, pairs
 from celery_zsched.transport.shared import Broker
-from celery_zsched.transport.wires import Call
+from celery_zsched.transport.wires import Call, Wires
 
 logger = logging.getLogger("celery_zsched.transport")
 
@@ -59,6 +59,35 @@ class Source:
         self.wake_at: float | None = None
         self._on_buried = on_buried
         self._sent: list[str] = []
+        self._rules = broker.rules.get(queue, {})
+
+    @property
+    def lives_s(self) -> float | None:
+        """How long the queue lives without a claim, in seconds; None for ever."""
+        return self._rules["expires"] / 1000 if "expires" in self._rules else None
+
+    def start(self) -> None:
+        """Begin to consume: the queue lives as long as this goes on."""
+        if self.lives_s is not None:
+            self.desk.lives = self.lives_s
+            if "auto_delete" in self._rules:
+                self.broker.keeper.later(lambda wires: wires.call(self.desk.touch_call, [1]))
+            self.broker.keeper.hold()
+
+    def stop(self, *, armed: bool) -> None:
+        """End: what was not delivered goes back, others take over the watch, an auto-deleted queue may go."""
+        self.give_back()
+        keys = self.timeline.keys
+        leave = Call(scripts.load("leave"), [keys.bell, keys.watch, self.own_bell])
+        self.broker.keeper.later(lambda wires: wires.call(leave, [self.timeline.claimer, int(armed)]))
+        if self.lives_s is not None:
+            self.desk.lives = 0.0
+            if "auto_delete" in self._rules:
+                self.broker.keeper.later(self._delete_if_last)
+
+    def _delete_if_last(self, wires: Wires) -> None:
+        if wires.call(self.desk.touch_call, [-1]) == 0:
+            wires.call(self.broker.call("drop", self.queue), [0, 1])
 
     def limit(self, credit: int, now: float) -> int:
         """Return how many messages to claim now."""

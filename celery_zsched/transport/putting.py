@@ -1,0 +1,99 @@
+"""Putting messages on queues: in one round trip, bounded in time, and never twice for one call."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from celery_zsched import scripts
+from celery_zsched.errors import ServerUnavailableError
+from celery_zsched.transport.shared import Broker
+from celery_zsched.types import SECOND_US
+
+logger = logging.getLogger("celery_zsched.transport")
+
+#: A message as ``lua/put.lua`` wants it: id, body, due, level, mode, expect, mark field, mark.
+Row = list[scripts.Argument]
+
+#: For so long a publisher that tries again is asked whether its first try went through, in seconds; and of how many
+#: messages that is remembered.
+UNSURE_S, UNSURE_MOST = 600.0, 1000
+
+
+def put(broker: Broker, queue: str, row: Row, *, patience_s: float | None = None, declared_only: bool = False) -> bytes:
+    """Put one message on a queue's timeline; return what became of it.
+
+    Nothing is put once ``patience_s`` seconds have passed on the server's clock (the socket's time-out by default), so
+    that a publisher who gave up and tries again never finds its first try done late. If the answer to a try did not
+    come, the next try with the same id looks whether the message is there.
+    """
+    wires = broker.wires
+    patience_s = patience_s or broker.server.address.options.socket_timeout
+    id_ = str(row[0])
+    if broker.unsure and id_ in broker.unsure:
+        row = [*row[:4], "again", *row[5:]]
+    try:
+        for _ in range(2):
+            limit = wires.now_us() + int(patience_s * SECOND_US)
+            outcome = b"other"
+            if not declared_only and not row[6] and row[4] == "alias":
+                outcome = wires.call(broker.publish_call(queue, int(row[3])), [limit, row[0], row[1], row[2]])
+            if outcome == b"other":
+                args: Row = [f"{limit}!" if declared_only else limit, *row]
+                outcome = wires.call(broker.call("put", queue), args)[0]
+            if outcome != b"late":
+                if broker.unsure:
+                    broker.unsure.pop(id_, None)
+                return outcome
+            wires.look_at_clock()  # the server's clock was set forward; if it was not, the second try says so too
+    except ServerUnavailableError:
+        now = time.monotonic()
+        broker.unsure[id_] = now
+        if len(broker.unsure) > UNSURE_MOST:
+            for old in [old for old, since in list(broker.unsure.items()) if now - since > UNSURE_S]:
+                broker.unsure.pop(old, None)
+        raise
+    raise _too_slow(broker, queue, patience_s)
+
+
+def put_all(broker: Broker, portions: Sequence[tuple[str, Sequence[Row]]]) -> list[list[bytes]]:
+    """Put portions of messages, each in one step on its queue, in one round trip for each node of the server."""
+    wires = broker.wires
+    patience_s = broker.server.address.options.socket_timeout
+    answers: list[list[bytes]] = [[] for _ in portions]
+    pending = list(range(len(portions)))
+    for _ in range(2):
+        limit = wires.now_us() + int(patience_s * SECOND_US)
+        by_node: dict[str, list[int]] = {}
+        for position in pending:
+            by_node.setdefault(wires.node_of(broker.call("put", portions[position][0]).route), []).append(position)
+        pending = []
+        for positions in by_node.values():
+            calls = [
+                (broker.call("put", portions[at][0]), [limit, *(field for row in portions[at][1] for field in row)])
+                for at in positions
+            ]
+            for at, answer in zip(positions, wires.call_all(calls), strict=True):
+                answers[at] = list(answer[::2])
+                if answers[at][0] == b"late":
+                    pending.append(at)
+        if not pending:
+            return answers
+        wires.look_at_clock()
+    raise _too_slow(broker, portions[pending[0]][0], patience_s)
+
+
+def told_outcome(outcome: bytes, row: Row) -> None:
+    """Log what is worth a line."""
+    if outcome == b"refused":
+        logger.info("occurrence %s of entry %s was enqueued before and is not repeated", row[7], row[6])
+    elif outcome == b"unknown":
+        logger.debug("a reply came after its asker had gone; it is dropped")
+
+
+def _too_slow(broker: Broker, queue: str, patience_s: float) -> ServerUnavailableError:
+    return ServerUnavailableError(
+        f"publishing to queue {queue} took longer than {patience_s:g} s on the way to {broker.server.masked}; nothing "
+        "was put"
+    )
