@@ -47,8 +47,10 @@ def zone_of(app: Any) -> str:
     """Return the IANA name of an app's time zone (the ``timezone`` setting, UTC or the host's zone by default)."""
     try:
         name = zone_name(app.timezone)
-    except ScheduleError as exc:
+    except (ScheduleError, KeyError, ValueError, OSError) as exc:
+        # What is no zone is a KeyError of zoneinfo's, or another of these where its name is no file name.
+        fault = exc.args[0] if isinstance(exc, KeyError) and exc.args else exc
         raise ConfigurationError(
-            f"the app's time zone cannot be used: {exc}; set timezone = 'Area/City' in its configuration"
+            f"the app's time zone cannot be used: {fault}; set timezone = 'Area/City' in its configuration"
         ) from exc
     return name or "UTC"

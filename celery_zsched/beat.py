@@ -158,5 +158,8 @@ def _stop_for(exc: ConfigurationError) -> NoReturn:
     if not in_command:
         raise exc
     for fault in exc.faults:
-        logger.critical("beat cannot start: %s", fault)
+        if logging.getLogger().hasHandlers():
+            logger.critical("beat cannot start: %s", fault)
+        else:
+            click.echo(f"beat cannot start: {fault}", err=True)  # Celery prints its banner before it sets up logging
     raise SystemExit(os.EX_CONFIG) from None

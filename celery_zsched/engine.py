@@ -25,8 +25,9 @@ from celery_zsched.types import SECOND_US, from_us
 
 logger = logging.getLogger("celery.beat.zsched")
 
-#: The shortest and the longest pause after a failure, in seconds; it doubles in between.
-BACKOFF_S = (0.2, 5.0)
+#: The shortest and the longest pause after a failure, in seconds; it doubles in between. The longest is what a beat may
+#: be late by once the fault is over.
+BACKOFF_S = (0.2, 1.6)
 
 #: How many entries one message of the log names.
 NAMED = 5
