@@ -1,0 +1,215 @@
+"""Beats whose server fails: down, read-only, full, flushed, silent. They stay alive, say so, and lose nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import redis
+
+from celery_zsched import Entry
+from celery_zsched.schedules import Change
+from tests.forwarder import Forwarder
+from tests.programs import Program, Project, Sent
+from tests.servers import RunningServer, wait_until
+
+EVERY_SECOND = """
+    each = {"task": "note", "schedule": 1.0}
+    app.conf.beat_schedule = {f"entry-{number}": each for number in range(5)}
+"""
+
+StartServer = Callable[..., RunningServer]
+StartProject = Callable[..., Project]
+
+
+def check(sent: list[Sent], beats: list[Program], *, twice: int = 0) -> float:
+    """Nothing sent twice, nothing unaccounted for, nobody dead or bewildered; return the longest gap in seconds."""
+    often = Counter((one.entry, one.nominal_us) for one in sent)
+    assert sum(times - 1 for times in often.values()) <= twice, often.most_common(3)
+    longest = 0.0
+    for entry in {one.entry for one in sent}:
+        mine = {one.nominal_us: one for one in sent if one.entry == entry}
+        for before, after in pairwise(sorted(mine)):
+            assert mine[after].missed == (after - before) // 1_000_000 - 1
+            longest = max(longest, (after - before) / 1e6)
+    for beat in beats:
+        assert beat.is_running and "Traceback" not in beat.output(), beat.output()
+    return longest
+
+
+def ask(server: RunningServer, *commands: str, **how: Any) -> None:
+    """Give commands to a server by the back door."""
+    client = server.client(**how)
+    for command in commands:
+        client.execute_command(*command.split())
+    client.close()
+
+
+def test_beats_that_find_no_server_wait_for_it(start_server: StartServer, start_project: StartProject) -> None:
+    """Both join once it is up; nothing is sent twice."""
+    server = start_server(tcp=True, aof=True)
+    project = start_project(server, EVERY_SECOND)
+    server.stop()
+    beats = [project.beat(ready=False) for _ in range(2)]
+    for beat in beats:
+        beat.says("next try in")
+    server.start()
+    ask(server, "CLIENT KILL TYPE normal")
+    for beat in beats:
+        beat.says("static entries")
+    check(project.collect(15), beats)
+
+
+def test_a_beat_survives_a_restart_of_the_server(start_server: StartServer, start_project: StartProject) -> None:
+    """Killed under load and back with its append-only file: the beat goes on within two seconds, without a gap."""
+    server = start_server(tcp=True, aof=True)
+    project = start_project(server, EVERY_SECOND)
+    beat = project.beat()
+    sent = project.collect(5)
+    server.kill()
+    beat.says("next try in")
+    server.start()
+    sent += project.collect(15)
+    # A message whose answer was cut off may be repeated: this broker refuses no repeats.
+    assert check(sent, [beat], twice=5) <= 4
+    assert beat.terminate() == 0
+
+
+def test_beats_survive_a_primary_that_turns_read_only(start_server: StartServer, start_project: StartProject) -> None:
+    """Read-only for two seconds, scripts flushed and connections cut in between: both go on within two seconds."""
+    server = start_server(tcp=True)
+    project = start_project(server, EVERY_SECOND)
+    beats = [project.beat() for _ in range(2)]
+    sent = project.collect(10)
+    ask(server, "REPLICAOF 127.0.0.1 1")
+    wait_until(lambda: any("read only" in beat.output() for beat in beats), what="somebody to complain")
+    ask(server, "SCRIPT FLUSH", "REPLICAOF NO ONE", "CLIENT KILL TYPE normal")
+    sent += project.collect(15)
+    assert check(sent, beats, twice=5) <= 6
+    assert [beat.terminate() for beat in beats] == [0, 0]
+
+
+def test_static_entries_come_back_after_the_data_was_flushed(
+    start_server: StartServer, start_project: StartProject
+) -> None:
+    """It is an error in the log; what was added at run time is gone until it is saved again."""
+    server = start_server(tcp=True)
+    project = start_project(server, EVERY_SECOND, zsched_max_block=2)
+    beat = project.beat()
+    added = Entry("added", "note", 3600, app=project.app)
+    added.save()
+    project.collect(5)
+    ask(server, "FLUSHALL")
+    beat.says("its data is gone")
+    sent = project.collect(5)
+    assert {one.entry for one in sent} == {f"entry-{number}" for number in range(5)}
+    assert added.save() is Change.CREATED
+    assert beat.terminate() == 0
+
+
+def test_a_full_server_delays_what_is_due_and_loses_nothing(
+    start_server: StartServer, start_project: StartProject
+) -> None:
+    """At its memory limit the broker takes no messages: due entries stay due, and are sent once there is room."""
+    server = start_server(tcp=True)
+    project = start_project(server, EVERY_SECOND)
+    beat = project.beat()
+    sent = project.collect(5)
+    server.config("maxmemory-policy", "noeviction")
+    server.config("maxmemory", "1")
+    beat.says("maxmemory")
+    server.config("maxmemory", "0")
+    sent += project.collect(15)
+    check(sent, [beat])
+    assert project.schedules.timeline.counts().dead == 0
+
+
+def test_a_beat_notices_a_silent_link_and_makes_a_new_one(
+    start_server: StartServer, start_project: StartProject, forward: Callable[[RunningServer], Forwarder]
+) -> None:
+    """A link that swallows everything without a reset: the other beat sends meanwhile, and this one comes back."""
+    server = start_server(tcp=True)
+    project = start_project(server, EVERY_SECOND, zsched_lease_timeout=1)
+    link = forward(server)
+    mine = f"app.conf.update(zsched_url={link.url!r}, zsched_max_block=1, zsched_redis_options={{'socket_timeout': 1}})"
+    project.write(f"{EVERY_SECOND}\n    {mine}\n")
+    cut_off = project.beat()
+    project.write(EVERY_SECOND)
+    other = project.beat()
+    sent = project.collect(10)
+    link.freeze()
+    cut_off.says("next try in")
+    sent += project.collect(10)
+    link.replace()
+    cut_off.says("working again")
+    sent += project.collect(10)
+    assert check(sent, [cut_off, other]) <= 3
+    link.thaw()
+
+
+@pytest.mark.parametrize(
+    ("settings", "lines"),
+    [
+        ({"zsched_url": "http://localhost/0"}, ["zsched_url has the scheme http://; it must be one of"]),
+        ({"zsched_url": "localhost:6379"}, ["zsched_url"]),
+        ({"zsched_lease_timeot": 5, "zsched_misfire": "twice"}, ["zsched_lease_timeout", "'twice'"]),
+        ({"zsched_lease_timeout": "soon"}, ["zsched_lease_timeout", "'soon'"]),
+        ({"zsched_prefix": ""}, ["zsched_prefix"]),
+        ({"broker_url": "amqp://localhost//"}, ["amqp://", "set zsched_url to the Redis or Valkey server"]),
+        ({"zsched_redis_options": {"socket_timeot": 3}}, ["socket_timeout"]),
+        ({"timezone": "Mars/Olympus"}, ["Mars/Olympus"]),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_fault_of_the_configuration_ends_beat_with_a_clear_line_for_each(
+    start_project: StartProject, valkey: RunningServer, settings: dict[str, Any], lines: list[str]
+) -> None:
+    """Exit code 78 (EX_CONFIG), what is wrong with which value, and no traceback."""
+    project = start_project(valkey)
+    project.write(f"app.conf.update({settings!r})")
+    beat = project.beat(ready=False)
+    assert beat.wait() == 78, beat.output()
+    output = beat.output()
+    assert "Traceback" not in output
+    for line in lines:
+        assert line in output
+
+
+def test_a_wrong_password_is_told_in_one_line_and_mended_while_the_beat_waits(
+    start_server: StartServer, start_project: StartProject
+) -> None:
+    """It may be a rotation that is under way, so it waits; the password is in no line."""
+    server = start_server(tcp=True, config={"requirepass": "right"})
+    project = start_project(server)
+    url = server.url.replace("redis://", "redis://:wrong-secret@")
+    project.write(f"app.conf.update(zsched_url={url!r}, broker_url={url!r})")
+    beat = project.beat(ready=False)
+    output = beat.says("next try in")
+    assert "password" in output and "wrong-secret" not in output and "Traceback" not in output
+    ask(server, "CONFIG SET requirepass wrong-secret", password="right")
+    beat.says("static entries")
+    assert "wrong-secret" not in beat.output()
+
+
+def test_a_namespaced_configuration_is_read_in_full(start_server: StartServer, start_project: StartProject) -> None:
+    """Every setting takes effect under the app's own prefix; the banner shows it."""
+    server = start_server(tcp=True)
+    project = start_project(server)
+    (project.directory / "settings.py").write_text(
+        f"CELERY_BROKER_URL = {server.url!r}\nCELERY_ZSCHED_PREFIX = 'mine'\nCELERY_ZSCHED_LEASE_TIMEOUT = 7\n"
+        f"CELERY_ZSCHED_URL = '{server.url}/3'\n"
+        "CELERY_BEAT_SCHEDULE = {'each': {'task': 'note', 'schedule': 1.0}}\nCELERY_RESULT_EXPIRES = None\n"
+    )
+    (project.directory / "project.py").write_text(
+        "from celery import Celery\napp = Celery('project')\napp.config_from_object('settings', namespace='CELERY')\n"
+    )
+    beat = project.beat()
+    for shown in ("lease -> 7 seconds", "prefix -> mine", f"schedule -> {server.url}/3"):
+        assert shown in beat.output()
+    project.collect(1)
+    client: redis.Redis = server.client(db=3)
+    assert all(key.startswith(b"mine:{") for key in client.scan_iter())
+    client.close()
