@@ -425,3 +425,45 @@ def test_a_name_that_would_spread_over_slots_is_refused(name: str) -> None:
     """A name that leaves a cluster no hash tag is refused, with the reason."""
     with pytest.raises(ValueError, match="empty hash tag"):
         TimelineKeys(name)
+
+
+# -- A life of its own
+
+
+def test_a_queue_with_a_life_takes_all_its_keys_along(line: Timeline, keyspace: redis.Redis) -> None:
+    """Whatever is done on a queue that lapses, no key of it is left without the queue's own life."""
+    line.run("declare", [0, "expires", 50_000])
+
+    def mortal() -> bool:
+        return all(0 < keyspace.pttl(name) <= 60_000 for name in keyspace.scan_iter(count=1000))
+
+    line.put([Item(name, b"x", due_us=PAST) for name in "abcdef"])
+    assert mortal()
+    items = line.claim(6, LONG).items
+    assert mortal()
+    line.release(holds_of(items[:2]), counted=True)
+    assert mortal()
+    line.park(["a"], "why")
+    line.bury([("b", "", "bad", b"note"), ("c", "", "bad", b"")])
+    assert mortal()
+    line.unpark(["a"])
+    line.revive(["b", "c"])
+    line.settle(holds_of(items[3:]))
+    assert mortal()
+    assert [item.id for item in line.claim(9, LONG).items] == ["a", "b", "c"]
+    assert mortal()
+
+
+def test_the_length_of_a_body_hardly_matters(line: Timeline, keyspace: redis.Redis) -> None:
+    """No script reads long bodies through: claiming 64 of 100 kB each keeps a server busy for a moment only."""
+    line.put([Item(f"{number}", b"x" * 100_000, due_us=PAST) for number in range(64)])
+    keyspace.config_set("slowlog-log-slower-than", 0)
+    took = []
+    for _ in range(5):
+        keyspace.slowlog_reset()
+        items = line.claim(64, LONG).items
+        took += [entry["duration"] for entry in keyspace.slowlog_get(20) if entry["command"].startswith(b"EVAL")]
+        assert len(items) == 64
+        line.release(holds_of(items))
+    # Most of it is copying 6.4 MB twice; reading each byte in Lua would take five times as long.
+    assert min(took) < 25_000

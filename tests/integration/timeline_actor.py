@@ -31,7 +31,10 @@ def churn(line: Timeline) -> None:
     for turn in count():
         names = chance.sample(NAMES, 5)
         line.put(
-            [Item(name, b"x" * 50, level=turn % 3, mode=chance.choice(list(Put)[:1] + list(Put)[2:])) for name in names]
+            [
+                Item(name, b"x" * 50, level=turn % 3, mode=chance.choice([Put.NEW, Put.REPLACE, Put.REBODY]))
+                for name in names
+            ]
         )
         holds = [
             Hold(item.id, item.token) for item in line.claim(5, chance.choice([1, MINUTE]), delivery_limit=9).items

@@ -88,9 +88,9 @@ class Model:
         elif item.delay_us:
             moment = Now(item.delay_us)
         outcome = Outcome.PUT
-        if old is not None and item.mode is Put.NEW:
+        if old is not None and (item.mode is Put.NEW or (item.mode is Put.AGAIN and old.body == item.body)):
             return Placed(Outcome.EXISTS, id_)
-        elif old is not None and item.mode is Put.ALIAS:
+        elif old is not None and item.mode in (Put.ALIAS, Put.AGAIN):
             id_ = answer.id
             assert id_.startswith(f"{item.id}~")
             assert id_ not in self.entries

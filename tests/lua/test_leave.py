@@ -16,6 +16,7 @@ from tests.servers import RunningServer
     ),
     Case("who did not watch", {"watch": {"w": AHEAD}, "own:c": {"own": 0}}, ["c"], 0, {"watch": {"w": AHEAD}}),
     Case("nobody is left", {}, ["c"], 0),
+    Case("whose pop may have taken a ring along", {}, ["c", 1], 0, RUNG),
 )
 def test_leaving(any_server: RunningServer, case: Case) -> None:
     """A claimer that ends leaves no keys, and wakes another if it would have woken for a moment."""

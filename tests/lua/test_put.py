@@ -129,6 +129,14 @@ def test_placing(any_server: RunningServer, case: Case) -> None:
         ["put", "a~NOW"],
         {"timeline": {"a": PAST, "a~NOW": NOW}, "bodies": {"a": BODY, "a~NOW": "new"}, **RUNG},
     ),
+    Case("again with the same body is once", WAITING, [0, *item(body=BODY, mode="again")], ["exists", "a"], WAITING),
+    Case(
+        "again with another body is another message",
+        WAITING,
+        [0, *item(mode="again")],
+        ["put", "a~NOW"],
+        {"timeline": {"a": PAST, "a~NOW": NOW}, "bodies": {"a": BODY, "a~NOW": "new"}, **RUNG},
+    ),
     Case(
         "alias of an unknown id is the id",
         {},
