@@ -15,6 +15,9 @@ from celery_zsched.transport.keeper import Keeper
 class Message(virtual.Message):
     """A delivered message. Its delivery tag proves the lease on it."""
 
+    #: Whether it was given back before it was started.
+    given_back = False
+
     def __init__(self, payload: dict[str, Any], channel: Any = None, **_: Any) -> None:
         # What kombu's own constructors do in three steps, in one: it is run for every message.
         properties = payload["properties"]
@@ -45,6 +48,14 @@ class Message(virtual.Message):
     def reference(self) -> weakref.ref[Message]:
         """Return a reference that does not keep the message."""
         return weakref.ref(self)
+
+    def give_back(self) -> None:
+        """Give the message back as if it had never been delivered; it must not be worked on any more."""
+        found = self.channel.qos.delivered.pop(self.delivery_tag, None)
+        if found is not None:
+            self.given_back = True
+            self._state = "REQUEUED"
+            give_back(self.channel.broker.keeper, found[0], self.delivery_tag)
 
     def serializable(self) -> dict[str, Any]:
         """Return the message as it can be published again."""

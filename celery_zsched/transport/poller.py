@@ -263,7 +263,6 @@ class LoopSide:
     def __init__(self, poller: Poller, loop: Any) -> None:
         self._poller = poller
         self._hub = loop
-        self._pid = os.getpid()
         # A pipe that is readable while there is something to deliver, so that the loop comes back at once.
         self._ready_fd, self._signal_fd = os.pipe()
         os.set_blocking(self._ready_fd, False)
@@ -274,6 +273,8 @@ class LoopSide:
         self._listening: int | None = None
         loop.add_reader(self._ready_fd, self._on_ready)
         loop.on_tick.add(self._on_tick)
+        # Without a timer the loop may sleep for ten seconds, and a worker that is told to stop should not.
+        self._heartbeat = loop.call_repeatedly(1.0, _nothing)
         self._run_ready: Callable[[], None] | None = self._run_ready_callbacks if hasattr(loop, "_pop_ready") else None
 
     def watch(self, pop: Pop) -> None:
@@ -293,7 +294,7 @@ class LoopSide:
     def close(self) -> None:
         """Leave the loop."""
         self._hub.on_tick.discard(self._on_tick)
-        for timer in self._timers.values():
+        for timer in (self._heartbeat, *self._timers.values()):
             timer.cancel()
         self._timers.clear()
         for fd in {self._ready_fd, *self._watched, *([] if self._listening is None else [self._listening])}:
@@ -380,3 +381,7 @@ class LoopSide:
     def _on_timer(self, at: float) -> None:
         """Do nothing more: the round that comes claims what is due."""
         self._timers.pop(at, None)
+
+
+def _nothing() -> None:
+    """Do nothing: that the loop came round is enough."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +14,7 @@ from celery_zsched.errors import ConfigurationError, ServerError, ServerUnavaila
 from celery_zsched.transport.channel import Channel, read_headers
 from celery_zsched.transport.poller import Poller
 from celery_zsched.transport.shared import Broker
+from celery_zsched.transport.worker import install
 from celery_zsched.urls import mask as masked
 
 #: What kombu's URLs of this transport begin with.
@@ -58,6 +59,9 @@ class Transport(virtual.Transport):
         self._broker: Broker | None = None
         self._poller: Poller | None = None
         self._open = False
+        #: Is told of messages that were set aside, if somebody wants to know.
+        self.buried_hook: Callable[[str, Sequence[str]], None] | None = None
+        install()
 
     @property
     def broker(self) -> Broker:
@@ -112,6 +116,8 @@ class Transport(virtual.Transport):
 
     def on_buried(self, queue: str, ids: Sequence[str]) -> None:
         """Hear of messages that were set aside as dead by this connection's claims."""
+        if self.buried_hook is not None:
+            self.buried_hook(queue, ids)
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
         """Return the URL for people."""

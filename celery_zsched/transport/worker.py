@@ -1,0 +1,271 @@
+"""What a Celery worker does for the transport: it starts nothing whose lease has gone, gives back at once what it will
+not start, and tells the result backend of messages that were set aside.
+
+Installed into every app of the process by importing the transport; see :func:`install`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from celery_zsched import message as wire_format
+from celery_zsched.errors import ServerError, ZschedError
+from celery_zsched.transport.delivery import Message
+from celery_zsched.transport.shared import Broker
+from celery_zsched.types import Upcoming, from_us
+
+logger = logging.getLogger("celery_zsched.transport")
+
+#: Memory policies that may evict what waits.
+_EVICTING = ("allkeys-", "volatile-")
+
+#: How many tasks that wait in the broker ``inspect scheduled`` shows for each queue.
+SHOWN_MOST = 100
+
+
+class NotStartedError(ZschedError):
+    """The lease on the task passed to another worker, or was given back, before it was started here."""
+
+
+def stands(message: Any) -> bool:
+    """Return whether a delivered message is still this worker's to start."""
+    if not isinstance(message, Message) or message.channel is None:
+        return True
+    if message.given_back:
+        return False
+    found = message.channel.qos.delivered.get(message.delivery_tag)
+    if found is None:
+        return True  # acked before it was started, or never to be acked
+    desk = found[0]
+    try:
+        return bool(message.channel.broker.keeper.confirm(desk, message.delivery_tag))
+    except ServerError as exc:
+        logger.warning("it cannot be confirmed that message %s is still ours: %s", message.delivery_tag[16:], exc)
+        return False
+
+
+class Guard:
+    """Stands between one worker's consumer and its pool."""
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+        self._controller = consumer.controller
+        self._process: Any = self._controller._process_task
+        self._controller._process_task = self._start
+        # A pool with a semaphore is handed a request when it has room; the others queue by themselves.
+        self._has_room = bool(getattr(consumer.pool, "uses_semaphore", False))
+        if not self._has_room:
+            consumer.on_task_request = self._start
+
+    def _start(self, request: Any) -> None:
+        """Hand a request to the pool, unless its message is no longer ours."""
+        if not stands(request._message):
+            self._leave_out(request)
+            if self._has_room:
+                self._controller._quick_release()
+            return
+        if not self._has_room:
+            # It may be started later: it is looked at again then.
+            accepted = request.on_accepted
+
+            def on_accepted(pid: int, time_accepted: float) -> None:
+                if not stands(request._message):
+                    self._leave_out(request)
+                    raise self._stop()
+                accepted(pid, time_accepted)
+
+            request.on_accepted = on_accepted
+        self._process(request)
+
+    def _stop(self) -> BaseException:
+        greenlet = sys.modules.get("greenlet")
+        if greenlet is not None and getattr(self._consumer.pool, "is_green", False):
+            return greenlet.GreenletExit()  # type: ignore[no-any-return]
+        return NotStartedError()
+
+    @staticmethod
+    def _leave_out(request: Any) -> None:
+        from celery.worker import state
+
+        message = request._message
+        message.channel.qos.delivered.pop(message.delivery_tag, None)
+        if not message.given_back:
+            logger.warning(
+                "task %s[%s] is not started: its lease has passed to another worker", request.name, request.id
+            )
+        state.task_ready(request)
+
+    def give_back(self) -> None:
+        """Give back what was received and will not be started, since the worker is stopping."""
+        from celery.worker import state
+
+        waiting = [request for request in list(state.reserved_requests) if request not in state.active_requests]
+        waiting += [request for request in list(state.scheduled_requests) if request not in waiting]
+        released: list[Message] = []
+        for request in waiting:
+            message = request._message
+            if isinstance(message, Message) and message.channel is not None and not message.acknowledged:
+                released.append(message)
+        for message in sorted(released, key=lambda one: str(one.delivery_tag)):
+            message.give_back()
+
+
+def make_step() -> type:
+    """Return the bootstep; made late, since Celery is only imported by those who use it."""
+    from celery import bootsteps
+
+    class Leases(bootsteps.StartStopStep):
+        """Keeps a worker's starts and stops in step with its leases."""
+
+        requires = ("celery.worker.consumer.connection:Connection",)
+        label = "zsched leases"
+
+        def __init__(self, consumer: Any, **kwargs: Any) -> None:
+            super().__init__(consumer, **kwargs)
+            self.enabled = is_ours(consumer.conninfo)
+            self.guard = Guard(consumer) if self.enabled else None
+
+        def include_if(self, consumer: Any) -> bool:
+            return self.enabled
+
+        def start(self, consumer: Any) -> None:
+            transport = consumer.connection.transport
+            transport.broker.holder = consumer.hostname
+            transport.buried_hook = lambda queue, ids: tell_backend(consumer.app, transport.broker, queue, ids)
+            warn_if_evicting(transport.broker)
+            show_scheduled()
+
+        def close(self, consumer: Any) -> None:
+            """The worker is stopping for good: what it holds and has not started is for others."""
+            if self.guard is not None:
+                self.guard.give_back()
+
+        def stop(self, consumer: Any) -> None:
+            """Nothing: a lost connection ends no lease."""
+
+    return Leases
+
+
+def is_ours(conninfo: Any) -> bool:
+    """Return whether a kombu connection is of this transport."""
+    return str(getattr(conninfo.get_transport_cls(), "__module__", "")).startswith("celery_zsched.")
+
+
+_installed = False
+
+
+def install() -> None:
+    """Add the bootstep to every app of this process that there is and that will be."""
+    global _installed
+    if _installed or "celery" not in sys.modules:
+        return
+    _installed = True
+    from celery import _state
+
+    step = make_step()
+
+    def add(app: Any) -> None:
+        app.steps["consumer"].add(step)
+
+    for app in _state._get_active_apps():
+        add(app)
+    _state.connect_on_app_finalize(add)
+
+
+def show_scheduled() -> None:
+    """Make ``inspect scheduled`` show what waits in the broker for this worker's queues as well."""
+    from celery.worker.control import Panel
+
+    held = Panel.data["scheduled"]
+    if getattr(held, "shows_broker", False):
+        return
+
+    def scheduled(state: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """List of currently scheduled ETA/countdown tasks."""
+        rows: list[dict[str, Any]] = list(held(state, **kwargs))
+        consumer = state.consumer
+        if consumer.task_consumer is not None and consumer.connection is not None and is_ours(consumer.connection):
+            for queue in consumer.task_consumer.queues:
+                rows += waiting_in_broker(consumer.connection.transport.broker, queue.name)
+        return rows
+
+    scheduled.shows_broker = True  # type: ignore[attr-defined]
+    Panel.data["scheduled"] = Panel.data["dump_schedule"] = scheduled
+
+
+def waiting_in_broker(broker: Broker, queue: str) -> list[dict[str, Any]]:
+    """Return the next tasks of a queue that are not due yet, in the form of ``inspect scheduled``."""
+    now = broker.wires.now_us()
+    rows: list[dict[str, Any]] = []
+    for waiting in broker.timeline(queue).upcoming(SHOWN_MOST, Upcoming("", now, 0, b"")):
+        try:
+            headers = wire_format.decode(waiting.body)["headers"]
+        except ValueError:
+            continue
+        rows.append(
+            {
+                "eta": from_us(waiting.due_us).isoformat(),
+                "priority": waiting.level,
+                "request": {
+                    "id": headers.get("id", waiting.id),
+                    "name": headers.get("task"),
+                    "type": headers.get("task"),
+                    "args": headers.get("argsrepr"),
+                    "kwargs": headers.get("kwargsrepr"),
+                    "hostname": None,
+                    "time_start": None,
+                    "acknowledged": False,
+                    "delivery_info": {"routing_key": queue, "exchange": "", "priority": waiting.level},
+                    "worker_pid": None,
+                },
+            }
+        )
+    return rows
+
+
+def tell_backend(app: Any, broker: Broker, queue: str, ids: Sequence[str]) -> None:
+    """Tell the result backend of tasks that were set aside, so that nobody waits for them for ever."""
+    from celery.app.task import Context
+    from celery.exceptions import WorkerLostError
+
+    try:
+        found = broker.timeline(queue).locate(ids)
+    except ServerError as exc:
+        logger.warning("the result backend is not told of dead messages of queue %s: %s", queue, exc)
+        return
+    for id_, located in found.items():
+        try:
+            payload = wire_format.decode(located.body)
+            headers = payload["headers"]
+            if not headers.get("task") or headers.get("ignore_result"):
+                continue
+            message = Message(payload, None)
+            args, kwargs, embed = message.decode()
+            request = Context({**headers, **(embed or {}), "args": args, "kwargs": kwargs})
+            request.update(delivery_info=payload["properties"]["delivery_info"])
+            reason = f"set aside as dead: {located.reason or 'delivered too often'}"
+            app.backend.mark_as_failure(headers.get("id", id_), WorkerLostError(reason), request=request)
+        except Exception as exc:  # a backend may raise anything, and the worker goes on
+            logger.exception("the result backend could not be told of dead message %s: %s", id_, exc)
+
+
+def warn_if_evicting(broker: Broker) -> None:
+    """Warn when the server may throw away what waits. Who logs in as a limited user may not ask."""
+    if broker.server.address.username:
+        return
+    try:
+        facts = broker.wires.command("INFO", "memory").decode()
+    except ZschedError as exc:
+        logger.debug("the server does not tell its memory policy: %s", exc)
+        return
+    for line in facts.splitlines():
+        name, _, policy = line.partition(":")
+        if name == "maxmemory_policy" and policy.startswith(_EVICTING):
+            logger.warning(
+                "%s evicts keys when its memory is full (maxmemory-policy is %s), and waiting tasks with them; set "
+                "maxmemory-policy to noeviction",
+                broker.server.masked, policy,
+            )  # fmt: skip
