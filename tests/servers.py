@@ -11,6 +11,7 @@ import fcntl
 import importlib.util
 import os
 import platform
+import random
 import shutil
 import signal
 import socket
@@ -66,19 +67,26 @@ def wait_until(condition: Callable[[], Any], *, timeout_s: float = PATIENCE_S, w
     return value
 
 
-def free_port(below: int = 65536) -> int:
-    """Return a TCP port of the loopback that was free a moment ago."""
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def free_port(below: int = 65536, *, also: int = 0) -> int:
+    """Return a TCP port of the loopback that was free a moment ago, as was the one ``also`` further on."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port: int = probe.getsockname()[1]
-        if port < below:
+        if port >= below:
+            # The usual range reaches above what a caller may use; take one further down.
+            port = random.randrange(20000, below)
+        if _is_free(port) and _is_free(port + also):
             return port
-        # The usual range reaches above what a caller may use; take one further down.
-        for port in range(20000 + os.getpid() * 37 % 20000, below):
-            with socket.socket() as probe, contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
 
 
 def _in_wheel(package: str, *parts: str) -> Path:
@@ -194,7 +202,7 @@ class RunningServer:
         self.socket: Path | None = None
         if tcp or tls or cluster or replica_of or sentinel_text is not None:
             # The bus of a cluster listens 10,000 ports further on.
-            self.port = free_port(below=55536)
+            self.port = free_port(below=55536, also=10000 if cluster else 0)
         else:
             self.socket = self.directory / "s"
         self._options = self._base_options(aof) | self.config_at_start
