@@ -15,7 +15,7 @@ from celery_zsched import Entry
 from celery_zsched.schedules import State
 from celery_zsched.types import from_us
 from tests.programs import Project, Sent
-from tests.servers import RunningServer, missing
+from tests.servers import RunningServer, missing, wait_until
 
 SECOND_US = 1_000_000
 
@@ -153,11 +153,14 @@ def test_clocks_that_are_off_change_nothing(
 
 
 def test_a_beat_inside_a_worker_takes_part_and_ends_with_it(project: Project) -> None:
-    """``worker -B`` beside a beat of its own; both stop in the orderly way."""
-    worker = project.worker("-B", "-S", "celery_zsched:Scheduler", "--queues=idle")
-    beat = project.beat()
-    sent = project.collect(20)
+    """``worker -B``, and a beat of its own that comes later; both stop in the orderly way and leave nothing to wake."""
+    worker = project.worker("-B", "--scheduler=celery_zsched:Scheduler", "--queues=idle")
+    sent = project.collect(10)
+    client, keys = project.schedules.server.client, project.schedules.timeline.keys
+    wait_until(lambda: client.zcard(keys.watch) == 1, what="the worker's beat to wait")
     assert worker.terminate() == 0
+    wait_until(lambda: client.zcard(keys.watch) == 0, what="the worker's beat to leave", timeout_s=5)
+    beat = project.beat()
     sent += project.collect(30)
     assert max(gaps(sent)) <= 1 + LEASE_S
     assert beat.terminate() == 0 and "Traceback" not in worker.output()
