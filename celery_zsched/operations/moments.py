@@ -1,4 +1,4 @@
-"""Moments and durations as an operator writes them: ``90``, ``15m``, ``2h30m``, ``2026-12-24T18:00``, ``18:00``."""
+"""Moments and durations as an operator writes them: ``15m``, ``2h30m``, ``2026-12-24T18:00``, ``18:00``, ``2h ago``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def duration_us(text: str | float) -> int:
 
 
 def moment_us(text: str, now_us: int, zone: str) -> int:
-    """Return a moment as microseconds: ISO 8601, a time of day to come, or ``+DURATION`` from now.
+    """Return a moment as microseconds: ISO 8601, a time of day to come, ``now``, ``+DURATION`` or ``DURATION ago``.
 
     What has no offset is read in ``zone`` (IANA name). Raises :class:`~celery_zsched.errors.EntryError` for anything
     else.
@@ -37,6 +37,10 @@ def moment_us(text: str, now_us: int, zone: str) -> int:
     plain = text.strip()
     if plain.startswith("+"):
         return now_us + duration_us(plain[1:])
+    if plain == "now":
+        return now_us
+    if plain.endswith(" ago"):
+        return now_us - duration_us(plain.removesuffix(" ago"))
     here = from_us(now_us).astimezone(ZoneInfo(zone))
     try:
         if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", plain):
@@ -46,6 +50,6 @@ def moment_us(text: str, now_us: int, zone: str) -> int:
         found = datetime.fromisoformat(plain.replace("Z", "+00:00"))
     except ValueError:
         raise EntryError(
-            f"{text!r} is no moment; write 2026-12-24T18:00 (in {zone}), 2026-12-24T18:00Z, 18:00, or +2h"
+            f"{text!r} is no moment; write 2026-12-24T18:00 (in {zone}), 2026-12-24T18:00Z, 18:00, +2h, or '2h ago'"
         ) from None
     return to_us(found if found.tzinfo is not None else found.replace(tzinfo=ZoneInfo(zone)))

@@ -7,6 +7,7 @@ that. A request that was taken by somebody who then died is free again after a w
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,9 @@ KNOWN_S = 86_400
 #: How long a request stays with who has taken it but has not answered, in seconds.
 TAKEN_S = 30
 
+#: How long the answer of who is at it is waited for, in seconds.
+PATIENCE_S = 2.0
+
 _DONE, _TAKEN = b"done ", b"taken "
 
 
@@ -28,18 +32,23 @@ def once(
 ) -> tuple[dict[str, Any], bool]:
     """Do something unless the request was done before; return the answer, JSON values, and whether it was done now.
 
-    Raises :class:`~celery_zsched.errors.ConflictError` while somebody else is at it. What ``do`` raises leaves the
+    Raises :class:`~celery_zsched.errors.ConflictError` if somebody else is at it for :data:`PATIENCE_S` seconds. What ``do`` raises leaves the
     request undone.
     """
     key = ScheduleKeys(site.schedules.prefix).request(request)
     client: Any = site.schedules.server.client
     with site.schedules.server.translated("taking a request"):
-        if not client.set(key, _TAKEN + site.schedules.timeline.holder.encode(), nx=True, ex=TAKEN_S):
+        patient_until = time.monotonic() + PATIENCE_S
+        while not client.set(key, _TAKEN + site.schedules.timeline.holder.encode(), nx=True, ex=TAKEN_S):
             known = client.get(key) or b""
             if known.startswith(_DONE):
                 return json.loads(known[len(_DONE) :]), False
-            who = known[len(_TAKEN) :].decode() or "somebody"
-            raise ConflictError(f"the request {request} is being done by {who}; ask again in a moment for its answer")
+            if time.monotonic() > patient_until:
+                who = known[len(_TAKEN) :].decode() or "somebody"
+                raise ConflictError(
+                    f"the request {request} is being done by {who}; ask again in a moment for its answer"
+                )
+            time.sleep(0.02)
     try:
         answer = do()
     except BaseException:

@@ -1,0 +1,349 @@
+"""What an operator does with entries, by Python, by shell and by remote control: effects on a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from celery_zsched import ConflictError, EntryError, NotFoundError, operations
+from celery_zsched.operations import Site
+from celery_zsched.operations.carrying import Report, read_export, take_in
+from celery_zsched.types import to_us
+from tests.programs import Project
+from tests.servers import RunningServer, wait_until
+
+SOURCE = """
+    app.conf.beat_schedule = {"declared": {"task": "note", "schedule": 3600.0}}
+"""
+
+
+@pytest.fixture
+def project(start_server: Callable[..., RunningServer], start_project: Callable[..., Project]) -> Project:
+    """A project on a server of its own."""
+    return start_project(start_server(tcp=True), SOURCE)
+
+
+@pytest.fixture
+def site(project: Project) -> Site:
+    """The site of the project's app in this process."""
+    return Site.of(project.app, by="ann@desk")
+
+
+def add(site: Site, name: str, **fields: Any) -> Any:
+    """Add an entry that sends ``note`` once an hour, unless other fields say otherwise."""
+    schedule = {} if fields.keys() & {"cron", "every", "at", "rrule"} else {"every": "1h"}
+    return operations.add(site, name, {"task": "note", **schedule, **fields})
+
+
+def test_add_and_edit_keep_what_is_not_said(site: Site) -> None:
+    """An edit changes the given fields; zone, rules and a pause stay, and the due time follows the schedule."""
+    add(site, "report", cron="30 9 * * *", zone="Asia/Tokyo", misfire="skip", args=[1], kwargs={"a": 2})
+    operations.pause_task(site, "report", reason="holiday")
+    assert operations.edit(site, "report", {"cron": "45 9 * * *", "jitter": "5m"}).changed
+    shown = operations.show(site, "report", arguments=True)
+    assert shown["state"] == "paused"
+    assert shown["reason"] == "holiday"
+    assert shown["zone"] == "Asia/Tokyo"
+    assert shown["rules"] == {"misfire": "skip", "jitter_s": 300.0}
+    assert shown["arguments"] == {"args": [1], "kwargs": {"a": 2}}
+    after = operations.resume_task(site, "report")
+    assert after.next is not None
+    due = datetime.fromisoformat(after.next)
+    assert timedelta(0) <= due - due.replace(hour=0, minute=45, second=0, microsecond=0) < timedelta(minutes=5)
+    assert not operations.edit(site, "report", {"cron": "45 9 * * *"}).changed
+    operations.edit(site, "report", {"kwargs": {"b": 3}})
+    assert operations.show(site, "report", arguments=True)["arguments"] == {"args": [1], "kwargs": {"b": 3}}
+    operations.edit(site, "report", {"zone": "Europe/Paris"})
+    assert operations.show(site, "report")["zone"] == "Europe/Paris"
+
+
+def test_adding_twice_or_without_a_schedule_is_refused(site: Site) -> None:
+    """A name is taken once, and every fault is said at once."""
+    add(site, "report")
+    with pytest.raises(ConflictError, match="already"):
+        add(site, "report")
+    with pytest.raises(EntryError, match="a task and a schedule"):
+        operations.add(site, "other", {})
+    with pytest.raises(EntryError, match=r"one schedule; give one of every, cron"):
+        operations.add(site, "other", {"task": "note", "every": 5, "cron": "* * * * *"})
+
+
+def test_arguments_are_hidden_unless_asked_for(site: Site) -> None:
+    """Looking at an entry shows how many arguments it has and their names, not their values."""
+    add(site, "report", args=["secret"], kwargs={"token": "secret"})
+    assert "secret" not in json.dumps(operations.show(site, "report"))
+    assert operations.show(site, "report")["arguments"] == {"args": 1, "kwargs": ["token"]}
+
+
+def test_what_code_declares_is_not_edited_or_deleted_by_mistake(site: Site, project: Project) -> None:
+    """An entry of beat_schedule comes back at the next start, so changing it by hand must be meant."""
+    beat = project.beat()
+    beat.terminate()
+    with pytest.raises(ConflictError, match="beat_schedule"):
+        operations.remove(site, "declared")
+    with pytest.raises(ConflictError, match="beat_schedule"):
+        operations.edit(site, "declared", {"every": 5})
+    assert operations.remove(site, "declared", force=True) == ["declared"]
+
+
+def test_a_pattern_selects_many_and_dry_run_changes_nothing(site: Site) -> None:
+    """Pause, resume and rm take patterns; what would be deleted can be asked for first."""
+    for name in ("daily a", "daily b", "weekly"):
+        add(site, name)
+    paused = operations.pause_tasks(site, "daily*", reason="audit")
+    assert [(each.entry, each.state, each.changed) for each in paused] == [
+        ("daily a", "paused", True), ("daily b", "paused", True)
+    ]  # fmt: skip
+    assert operations.remove(site, "daily*", dry_run=True) == ["daily a", "daily b"]
+    assert [row.entry for row in operations.all_entries(site, state="paused")] == ["daily a", "daily b"]
+    assert [each.changed for each in operations.resume_tasks(site, "*")] == [True, True, False]
+    assert operations.remove(site, "daily ?") == ["daily a", "daily b"]
+    with pytest.raises(NotFoundError, match="matches"):
+        operations.pause_tasks(site, "daily*")
+
+
+def test_an_unknown_entry_lists_likely_ones(site: Site) -> None:
+    """A mistyped name is answered with the names that were probably meant."""
+    add(site, "nightly-report")
+    with pytest.raises(NotFoundError, match="did you mean 'nightly-report'"):
+        operations.pause_task(site, "nightly-repotr")
+
+
+def test_listing_goes_page_by_page(site: Site) -> None:
+    """Pages are in the order of names, and together they are everything, once each."""
+    names = [f"entry {number:03}" for number in range(25)]
+    for name in names:
+        add(site, name)
+    found: list[str] = []
+    after = None
+    pages = 0
+    while True:
+        page = operations.list_entries(site, limit=10, after=after)
+        found += [row.entry for row in page.rows]
+        pages += 1
+        after = page.after
+        if after is None:
+            break
+    assert found == names
+    assert pages == 3
+
+
+def test_a_pause_ends_by_itself(site: Site, project: Project) -> None:
+    """A pause with a time limit ends at its moment, by whichever beat runs, and a longer one takes its place."""
+    add(site, "quick", every=0.5)
+    add(site, "long", every=0.5)
+    project.beat()
+    first = operations.pause_task(site, "quick", lasting="1s", reason="short")
+    operations.pause_task(site, "long", lasting="1s")
+    assert operations.pause_task(site, "long", lasting="1h").changed is False
+    assert first.until is not None
+    wait_until(lambda: site.schedules.get("quick").state.value != "paused", what="the pause to end")
+    assert site.schedules.now_us() >= to_us(datetime.fromisoformat(first.until))
+    assert site.schedules.get("long").state.value == "paused"
+    assert sorted(site.schedules.names()) == ["declared", "long", "quick"]
+
+
+def test_a_pause_by_hand_has_no_end(site: Site) -> None:
+    """Resuming or pausing anew takes the old time limit away."""
+    add(site, "report")
+    operations.pause_task(site, "report", lasting="1h")
+    assert operations.resume_task(site, "report").until is None
+    assert operations.pause_task(site, "report").until is None
+    assert site.schedules.timeline.counts().delayed == 0
+
+
+def test_run_sends_once_a_request(site: Site, project: Project) -> None:
+    """One request is one run, whoever repeats it; the schedule does not move and the task is told the cause."""
+    add(site, "report", args=["own"])
+    due = site.schedules.get("report").due_us
+    first = operations.run_task(site, "report", request="r1")
+    again = operations.run_task(site, "report", request="r1")
+    other = operations.run_task(site, "report", request="r2", args=["other"], reason="asked for")
+    assert (first.changed, again.changed, other.changed) == (True, False, True)
+    assert first.task_id == again.task_id != other.task_id
+    sent = project.collect(2)
+    assert [(each.task_id, each.cause, each.body[0]) for each in sent] == [
+        (first.task_id, "manual", ["own"]), (other.task_id, "manual", ["other"])
+    ]  # fmt: skip
+    assert project.drain() == []
+    assert site.schedules.get("report").due_us == due
+    outcomes = [(one["outcome"], one["cause"], one["task_id"]) for one in operations.history(site, "report")]
+    assert outcomes == [("sent", "manual", other.task_id), ("sent", "manual", first.task_id)]
+
+
+def test_backfill_sends_each_nominal_time_once(site: Site, project: Project) -> None:
+    """A range of past occurrences is sent in order, once each; a label sends them again, too many are refused."""
+    add(site, "hourly", cron="0 * * * *")
+    range_ = ("2026-11-01T00:00Z", "2026-11-01T05:00Z")
+    assert [run.changed for run in operations.backfill(site, "hourly", *range_, dry_run=True)] == [False] * 6
+    done = operations.backfill(site, "hourly", *range_)
+    assert [run.nominal for run in done] == [f"2026-11-01T0{hour}:00:00+00:00" for hour in range(6)]
+    sent = project.collect(6)
+    assert [(each.cause, each.nominal_us) for each in sent] == [
+        ("backfill", to_us(datetime(2026, 11, 1, hour, tzinfo=timezone.utc))) for hour in range(6)
+    ]
+    assert [run.changed for run in operations.backfill(site, "hourly", "2026-11-01T04:00Z", "2026-11-01T06:00Z")] == [
+        False, False, True,
+    ]  # fmt: skip
+    assert all(run.changed for run in operations.backfill(site, "hourly", *range_, label="again"))
+    with pytest.raises(EntryError, match="more than 3 occurrences"):
+        operations.backfill(site, "hourly", *range_, limit=3)
+    with pytest.raises(EntryError, match="still to come"):
+        operations.backfill(site, "hourly", "2026-11-01T00:00Z", "+1h")
+
+
+def test_a_paced_backfill_becomes_due_one_by_one(site: Site, project: Project) -> None:
+    """With a pace each message is due so much later than the one before."""
+    add(site, "hourly", cron="0 * * * *")
+    operations.backfill(site, "hourly", "2026-11-01T00:00Z", "2026-11-01T02:00Z", pace="1s")
+    started = site.schedules.now_us()
+    sent = project.collect(3)
+    etas = [each.headers["eta"] and to_us(datetime.fromisoformat(each.headers["eta"])) - started for each in sent]
+    assert etas[0] is None
+    assert 0 < etas[1] < 1_000_000 < etas[2] < 2_000_000
+
+
+def test_history_tells_what_became_of_occurrences(site: Site, project: Project) -> None:
+    """Each occurrence that a beat sends is remembered with its lateness, its task and the beat, bounded in number."""
+    add(site, "fast", every=0.2)
+    beat = project.beat()
+    wait_until(lambda: len(operations.history(site, "fast")) >= 20, what="twenty records")
+    beat.terminate()
+    records = operations.history(site, "fast")
+    assert len(records) == 20
+    assert [each["nominal"] for each in records] == sorted((each["nominal"] for each in records), reverse=True)
+    assert {each["outcome"] for each in records} == {"sent"}
+    assert all(0 <= each["lateness_s"] < 5 for each in records)
+    ids = {each.task_id for each in project.drain()}
+    assert {each["task_id"] for each in records} <= ids
+    site.schedules.delete("fast")
+    add(site, "fast")
+    assert operations.history(site, "fast") == []
+
+
+def test_explain_answers_why_not(site: Site, project: Project) -> None:
+    """An entry is explained as it stands, and an occurrence by who paused it, when it came to be, or its record."""
+    add(site, "steady", every=1)
+    project.beat()
+    wait_until(lambda: operations.history(site, "steady"), what="a record")
+    record = operations.history(site, "steady")[0]
+    told = operations.explain(site, "steady", record["nominal"])
+    assert (told.outcome, told.nominal) == ("sent", record["nominal"])
+    assert record["task_id"] in told.because[0]
+    operations.pause_task(site, "steady", reason="flood")
+    later = wait_until(
+        lambda: (now := site.schedules.now_us()) > to_us(datetime.fromisoformat(record["nominal"])) + 3_000_000 and now
+    )
+    told = operations.explain(site, "steady", datetime.fromtimestamp(later / 1e6 - 1, tz=timezone.utc).isoformat())
+    assert told.outcome == "not sent"
+    assert "ann@desk" in told.because[0]
+    assert "flood" in told.because[0]
+    add(site, "young", cron="0 9 * * *")
+    told = operations.explain(site, "young", "2026-01-05T09:00Z")
+    assert (told.outcome, "added only later" in told.because[0]) == ("not sent", True)
+    told = operations.explain(site, "young", "2026-01-05T10:30Z")
+    assert told.outcome == "none"
+
+
+def test_every_change_is_on_record(site: Site) -> None:
+    """Who did what, when and why is kept for each verb that changes something, and only then."""
+    add(site, "report")
+    operations.pause_task(site, "report", reason="flood")
+    operations.pause_task(site, "report")
+    operations.resume_task(site, "report")
+    operations.resume_task(site, "report")
+    operations.edit(site, "report", {"every": 5}, reason="faster")
+    operations.remove(site, "report")
+    records = operations.audit(site, target="entry:report")
+    assert [(each.verb, each.reason) for each in reversed(records)] == [
+        ("add", None), ("pause", "flood"), ("resume", None), ("edit", "faster"), ("rm", None)
+    ]  # fmt: skip
+    assert {each.by for each in records} == {"ann@desk"}
+
+
+def test_plan_tells_what_a_start_would_change(site: Site, project: Project) -> None:
+    """The code is compared with what is live; after a start they are the same."""
+    project.app.conf.beat_schedule = {
+        "declared": {"task": "note", "schedule": 3600.0},
+        "broken": {"task": "note", "shedule": 1.0},
+    }
+    assert [(each.entry, each.action) for each in operations.plan(site)] == [
+        ("broken", "fault"), ("declared", "create")
+    ]  # fmt: skip
+    project.beat().terminate()
+    project.app.conf.beat_schedule = {"declared": {"task": "note", "schedule": 3600.0}}
+    assert operations.plan(site) == []
+    project.app.conf.beat_schedule = {"declared": {"task": "note", "schedule": 60.0, "args": (1,)}}
+    (difference,) = operations.plan(site)
+    assert (difference.action, difference.fields) == ("update", ["schedule", "arguments"])
+
+
+def test_health_says_what_is_wrong(site: Site, project: Project) -> None:
+    """Without a beat, or with an entry overdue, the schedule is not healthy."""
+    assert operations.health(site).ok
+    add(site, "report", every=0.5)
+    told = wait_until(lambda: (found := operations.health(site, max_lag_s=1)).overdue_s > 1 and found)
+    assert not told.ok
+    assert len(told.problems) == 2
+    project.beat()
+    wait_until(lambda: operations.health(site, max_lag_s=1).ok, what="the beat to catch up")
+    assert [beat.alive for beat in operations.beats(site)] == [True]
+
+
+def test_export_and_import_carry_everything(site: Site) -> None:
+    """What is exported and imported elsewhere is due at the same moments, is paused where it was, and stays so."""
+    add(site, "grid", every="7m", args=[1])
+    add(site, "paused", cron="0 9 * * *", zone="Asia/Tokyo", misfire="all")
+    operations.pause_task(site, "paused", reason="holiday")
+    lines = list(operations.export(site))
+    before = {name: operations.next_dues(site, name, n=10) for name in ("grid", "paused")}
+    for name in before:
+        site.schedules.delete(name)
+    report = take_in(site, read_export(lines, Report(dry_run=True)), Report(dry_run=True), source="test")
+    assert (sorted(report.created), list(site.schedules.names())) == (["grid", "paused"], [])
+    report = Report()
+    take_in(site, read_export([*lines, "{}"], report), report, source="test")
+    assert sorted(report.created) == ["grid", "paused"]
+    assert report.paused == ["paused"]
+    assert list(report.faults) == ["line 3"]
+    assert {name: operations.next_dues(site, name, n=10) for name in before} == before
+    report = Report()
+    take_in(site, read_export(lines, report), report, source="test")
+    assert (sorted(report.unchanged), report.paused) == (["grid", "paused"], [])
+
+
+def test_shell_and_remote_control_answer_alike(site: Site, project: Project) -> None:
+    """Each verb gives the same result by shell, by remote control and in Python."""
+    add(site, "report")
+    project.worker()
+    shell = json.loads(project.celery("zsched", "pause", "report", "--reason", "x", "--json").stdout)
+    (reply,) = project.app.control.broadcast("pause_task", arguments={"target": "report"}, reply=True, timeout=5)
+    python = operations.pause_task(site, "report").to_dict()
+    (remote,) = reply.values()
+    assert remote == {"ok": python}
+    assert {name: shell[name] for name in python} == python | {"changed": True}
+    (reply,) = project.app.control.broadcast("task_state", arguments={"target": "report"}, reply=True, timeout=5)
+    assert next(iter(reply.values())) == operations.explain(site, "report").to_dict()
+    (reply,) = project.app.control.broadcast("schedule", reply=True, timeout=5)
+    rows = [row.to_dict() for row in operations.all_entries(site)]
+    assert next(iter(reply.values())) == rows
+    listed = project.celery("zsched", "list", "--json").stdout.splitlines()
+    assert [json.loads(line) for line in listed] == rows
+
+
+def test_many_workers_hear_a_run_and_it_happens_once(site: Site, project: Project) -> None:
+    """Three workers hear run_task; one run is sent, with an id of the request or without one."""
+    add(site, "report", options={"queue": "elsewhere"})
+    for _ in range(3):
+        project.worker()
+    for arguments in ({"target": "report"}, {"target": {"target": "report", "by": "ann@desk", "request": "q1"}}):
+        replies = project.app.control.broadcast("run_task", arguments=arguments, reply=True, timeout=10, limit=3)
+        answers = [answer for reply in replies for answer in reply.values()]
+        assert len(answers) == 3
+        assert sum(answer.get("ok", {}).get("changed", False) for answer in answers) == 1, answers
+    assert len(project.collect(2, queue="elsewhere")) == 2
+    assert project.drain("elsewhere") == []

@@ -1,0 +1,201 @@
+"""Moving in: real redbeat's keys, django-celery-beat's rows and Celery's own file are taken over."""
+
+from __future__ import annotations
+
+import json
+import shelve
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.beat import ScheduleEntry
+from celery.schedules import crontab, schedule
+
+from benchmarks.systems import REDBEAT
+from celery_zsched import operations
+from celery_zsched.operations import Site
+from celery_zsched.operations.carrying import Report, take_in
+from celery_zsched.operations.otherbeats import import_shelve, read_rows
+from celery_zsched.operations.redbeat import import_redbeat
+from celery_zsched.types import from_us
+from tests.servers import RunningServer
+
+WRITER = Path(__file__).with_name("redbeat_writer.py")
+
+#: When the intervals that real redbeat writes last ran, before a count of seconds; see redbeat_writer.py.
+LAST = datetime(2026, 11, 1, tzinfo=timezone.utc)
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def server(start_server: Callable[..., RunningServer]) -> RunningServer:
+    """A server of the test's own."""
+    return start_server(tcp=True)
+
+
+@pytest.fixture
+def site(server: RunningServer) -> Iterator[Site]:
+    """The site of an app that sends to that server."""
+    app = Celery("moving", broker=server.url, set_as_current=False)
+    site = Site.of(app, by="ann@desk")
+    yield site
+    site.schedules.server.close()
+    app.close()
+
+
+def write(server: RunningServer, count: int, *more: str) -> None:
+    """Let real redbeat store entries."""
+    command = [REDBEAT.python(), "-W", "ignore", str(WRITER), server.url, str(count), *more]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def search(now: datetime, matches: Callable[[datetime], bool]) -> datetime:
+    """Return the first whole minute after ``now`` that matches, by trying each."""
+    at = now.replace(second=0, microsecond=0) + MINUTE
+    while not matches(at):
+        at += MINUTE
+    return at
+
+
+def expected(number: int, now: datetime) -> datetime:
+    """Return when the entry of that number in redbeat_writer.py is due next, computed in another way."""
+    kind = number % 4
+    if kind == 0:
+        every = timedelta(seconds=60 + number % 977)
+        last = LAST + timedelta(seconds=number)
+        return last + ((now - last) // every + 1) * every
+    if kind == 1:
+        wanted = (number % 60, number % 24, number % 7)
+        return search(now, lambda at: (at.minute, at.hour, at.isoweekday() % 7) == wanted)
+    if kind == 2:
+        return search(now, lambda at: at.minute % (1 + number % 30) == 0)
+    return search(now, lambda at: (at.minute, at.hour) == (30, number % 24))
+
+
+@pytest.mark.slow
+def test_ten_thousand_entries_of_real_redbeat(server: RunningServer, site: Site) -> None:
+    """Their next dues are those of an independent computation, what was disabled is paused, twice changes nothing."""
+    write(server, 10_000)
+    assert len(import_redbeat(site, dry_run=True).created) == 10_000
+    assert list(site.schedules.names()) == []
+    before = from_us(site.schedules.now_us())
+    report = import_redbeat(site)
+    after = from_us(site.schedules.now_us())
+    assert (len(report.created), report.faults, report.notices) == (10_000, {}, {})
+    assert len(report.paused) == len(range(0, 10_000, 7))
+    wrong = []
+    for stored in site.schedules.all():
+        number = int(stored.name.split()[1])
+        assert (stored.state.value == "paused") == (number % 7 == 0)
+        right = {expected(number, before), expected(number, after)}
+        if stored.due_us is None or from_us(stored.due_us) not in right:
+            wrong.append((stored.name, stored.due_us and from_us(stored.due_us), right))
+    assert wrong == []
+    stood = {stored.name: (stored.due_us, stored.located.body) for stored in site.schedules.all()}
+    again = import_redbeat(site)
+    assert (len(again.unchanged), again.created, again.updated, again.paused) == (10_000, [], [], [])
+    assert {stored.name: (stored.due_us, stored.located.body) for stored in site.schedules.all()} == stood
+    shown = operations.show(site, "entry 1", arguments=True)
+    assert shown["arguments"] == {"args": [1], "kwargs": {"n": 1}}
+    assert shown["options"] == {"queue": "elsewhere"}
+
+
+def test_redbeat_sends_nothing_that_was_taken_over(server: RunningServer, site: Site) -> None:
+    """Taken over, entries are disabled in redbeat, whose own decoder still reads them; a copy leaves them enabled."""
+    write(server, 8)
+    client = server.client()
+
+    def enabled() -> list[bool]:
+        return [
+            json.loads(client.hget(f"redbeat:entry {number}", "definition") or "{}")["enabled"] for number in range(8)
+        ]
+
+    import_redbeat(site, copy=True)
+    assert enabled() == [number % 7 != 0 for number in range(8)]
+    import_redbeat(site)
+    assert enabled() == [False] * 8
+    assert {row.entry for row in operations.all_entries(site, state="paused")} == {"entry 0", "entry 7"}
+    ask = "import sys, celery, redbeat; app = celery.Celery(broker=sys.argv[1]); app.conf.redbeat_redis_url = sys.argv[1]; "
+    ask += "entry = redbeat.RedBeatSchedulerEntry.from_key('redbeat:entry 1', app=app); print(entry.is_due())"
+    command = [REDBEAT.python(), "-W", "ignore", "-c", ask, server.url]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "False" in said
+    client.close()
+
+
+def test_what_cannot_be_carried_is_listed(server: RunningServer, site: Site) -> None:
+    """A broken entry of redbeat is reported by name with the reason; the others come."""
+    write(server, 3)
+    client = server.client()
+    client.hset("redbeat:broken", "definition", '{"name": "broken", "task": "note", "schedule": {"__type__": "moon"}}')
+    client.zadd("redbeat::schedule", {"redbeat:broken": 1, "redbeat:gone": 2})
+    client.close()
+    report = import_redbeat(site)
+    assert len(report.created) == 3
+    assert "moon" in report.faults["broken"]
+    assert "no definition" in report.faults["gone"]
+
+
+def row(name: str, **fields: Any) -> SimpleNamespace:
+    """Return a row as django-celery-beat has it."""
+    plain = dict.fromkeys(
+        ("interval", "crontab", "solar", "clocked", "queue", "exchange", "routing_key", "priority", "headers", "expires",
+         "expire_seconds", "start_time", "last_run_at"),
+    )  # fmt: skip
+    given = {"task": "note", "args": "[]", "kwargs": "{}", "enabled": True, "one_off": False, "description": ""}
+    return SimpleNamespace(name=name, **plain | given | fields)
+
+
+def test_rows_of_django_celery_beat(site: Site) -> None:
+    """Intervals keep their grid, crontabs their zone, one-offs their moment, and what was disabled is paused."""
+    last = datetime(2026, 11, 1, 0, 0, 7, tzinfo=timezone.utc)
+    tokyo = SimpleNamespace(
+        minute="30", hour="9", day_of_week="*", day_of_month="*", month_of_year="*", timezone="Asia/Tokyo"
+    )
+    moment = datetime.now(timezone.utc) + timedelta(days=3)
+    rows = [
+        row("every", interval=SimpleNamespace(every=5, period="minutes"), last_run_at=last, args='["a"]'),
+        row("cron", crontab=tokyo, enabled=False, queue="q", headers='{"h": 1}', priority=3),
+        row("once", clocked=SimpleNamespace(clocked_time=moment), one_off=True),
+        row("ends", interval=SimpleNamespace(every=1, period="hours"), expires=moment, expire_seconds=None),
+        row("nothing"),
+    ]
+    report = Report()
+    take_in(site, read_rows(site, rows, report), report, source="test")
+    assert (sorted(report.created), report.paused, list(report.faults)) == (
+        ["cron", "ends", "every", "once"], ["cron"], ["nothing"]
+    )  # fmt: skip
+    assert list(report.notices) == ["ends"]
+    due = site.schedules.get("every").due_us
+    assert due is not None
+    assert (from_us(due) - last) % timedelta(minutes=5) == timedelta(0)
+    assert operations.next_dues(site, "cron", n=1)[0].endswith("T00:30:00+00:00")
+    assert operations.show(site, "cron")["options"] == {"queue": "q", "priority": 3, "headers": {"h": 1}}
+    assert operations.next_dues(site, "once") == [moment.isoformat()]
+    report = Report()
+    take_in(site, read_rows(site, rows, report), report, source="test")
+    assert (len(report.unchanged), report.paused) == (4, [])
+
+
+def test_the_file_of_celerys_own_scheduler(site: Site, tmp_path: Path) -> None:
+    """Entries of a celerybeat-schedule come over, intervals on the grid of their last run."""
+    last = datetime(2026, 11, 1, 0, 0, 7, tzinfo=timezone.utc)
+    path = tmp_path / "celerybeat-schedule"
+    with shelve.open(str(path)) as store:
+        store["entries"] = {
+            "grid": ScheduleEntry("grid", "note", last, 5, schedule(300.0), (1,), {}, {}, app=site.app),
+            "cron": ScheduleEntry("cron", "note", last, 5, crontab(minute="0", hour="9"), (), {}, {}, app=site.app),
+        }
+    report = import_shelve(site, str(path))
+    assert (sorted(report.created), report.faults) == (["cron", "grid"], {})
+    due = site.schedules.get("grid").due_us
+    assert due is not None
+    assert (from_us(due) - last) % timedelta(minutes=5) == timedelta(0)
+    assert import_shelve(site, str(path)).unchanged == ["cron", "grid"]
