@@ -79,7 +79,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         {"size": 8, "nap_s": 1.0, "patience_s": 120, "options": {"lease_timeout": 2}},
         {"size": 4, "nap_s": 0.2, "options": {"lease_timeout": 1}},
     ),
-    "beat-firing": Benchmark("beat_firing", BEATS, {"size": 5_000}, {"size": 20}, rounds=3),
+    "beat-firing": Benchmark("beat_firing", BEATS, {"size": 5_000}, {"size": 20, "every_s": 2}, rounds=3),
     "beat-startup": Benchmark(
         "beat_startup", BEATS, {"size": 10_000}, {"size": 20}, rounds=3, own={"zsched": {"first_tick": True}}
     ),
@@ -90,7 +90,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         "beat_scale",
         ("zsched",),
         {"due": 1_000, "shallow": 1_000, "deep": 1_000_000},
-        {"due": 10, "shallow": 10, "deep": 100},
+        {"due": 10, "shallow": 10, "deep": 100, "every_s": 2},
         rounds=1,
     ),
     "beat-idle": Benchmark("beat_idle", BEATS, {"size": 100, "seconds": 60}, {"size": 5, "seconds": 2}, rounds=1),

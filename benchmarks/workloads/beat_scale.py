@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery.schedules import crontab
-
 from benchmarks.app import SPEC, app, noop
-from benchmarks.beats import Beat, entries
 from benchmarks.meter import Meter
-from benchmarks.workloads.beat_firing import fire
+from benchmarks.workloads.beat_firing import due_together, fire
 
 
-def measure(due: int, shallow: int, deep: int) -> dict[str, Any]:
+def measure(due: int, shallow: int, deep: int, every_s: float | None = None) -> dict[str, Any]:
     """Fire ``due`` entries with ``shallow`` and then ``deep`` others that are not due for years."""
     meter = Meter(SPEC["server"])
     figures: dict[str, Any] = {}
@@ -22,7 +19,7 @@ def measure(due: int, shallow: int, deep: int) -> dict[str, Any]:
         _fill(there, others)
         figures[f"{name}_bytes"] = (meter.memory() - before) / (others - there)
         there = others
-        beat = Beat(entries(range(due), crontab()))
+        beat = due_together(due, every_s)
         figures |= {f"{name}_{figure}": value for figure, value in fire(beat, meter, due).items()}
     for figure in ("client_us", "server_us"):
         figures[f"{figure}_ratio"] = figures[f"deep_{figure}"] / figures[f"shallow_{figure}"]

@@ -34,7 +34,6 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("bell", "signals"),
     ("timeline",),
     ("lookout",),
-    ("lookout",),
     ("queues", "schedules"),
     ("runs", "blackout_store"),
     ("deciding", "blackouts"),
@@ -67,6 +66,16 @@ def unit_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+def module_of(path: Path) -> str:
+    """Return the dotted name of a file's module."""
+    parts = ["celery_zsched", *path.relative_to(PACKAGE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+#: Every module of the package, by its dotted name.
+MODULES = {module_of(path) for path in SOURCES}
+
+
 def imports_of(path: Path) -> Iterator[str]:
     """Yield the dotted names of all modules that a file imports, wherever in it, but for type checkers only."""
     package = ["celery_zsched", *path.relative_to(PACKAGE).parent.parts]
@@ -81,14 +90,9 @@ def imports_of(path: Path) -> Iterator[str]:
             above = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             # "from celery_zsched import keys" imports a module, where "from celery_zsched.keys import X" names it.
-            yield from (f"{base}.{alias.name}" for alias in node.names) if base == "celery_zsched" else [base]
+            names = [f"{base}.{alias.name}" for alias in node.names]
+            yield from (name if name in MODULES or base == "celery_zsched" else base for name in names)
         pending.extend(ast.iter_child_nodes(node))
-
-
-def module_of(path: Path) -> str:
-    """Return the dotted name of a file's module."""
-    parts = ["celery_zsched", *path.relative_to(PACKAGE).with_suffix("").parts]
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def test_every_module_has_a_row() -> None:
@@ -110,8 +114,7 @@ def test_a_module_imports_only_from_rows_above_its_own(path: Path) -> None:
 
 def test_no_modules_import_each_other() -> None:
     """Inside a subpackage too, what is imported is finished before what imports it."""
-    modules = {module_of(path) for path in SOURCES}
-    graph = {module_of(path): modules.intersection(imports_of(path)) - {module_of(path)} for path in SOURCES}
+    graph = {module_of(path): MODULES.intersection(imports_of(path)) - {module_of(path)} for path in SOURCES}
     assert list(TopologicalSorter(graph).static_order())
 
 
