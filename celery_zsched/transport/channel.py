@@ -24,7 +24,7 @@ from celery_zsched import scripts
 from celery_zsched.transport import delivery
 from celery_zsched.transport.batch import PublishBatch
 from celery_zsched.transport.exchanges import Binding, binding, is_reply_exchange, life_text, rules_of
-from celery_zsched.transport.fanout import Publisher, Subscription, matcher
+from celery_zsched.transport.fanout import Publisher, Subscription, has_backlog, matcher
 from celery_zsched.transport.putting import put, told_outcome
 from celery_zsched.transport.shared import Broker
 from celery_zsched.transport.source import RECHECK_S, Source
@@ -122,12 +122,20 @@ class Channel(virtual.Channel):
 
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
         """Send a broadcast."""
+        for queue in self._stored_queues(exchange):
+            self._put(queue, message, **kwargs)
         payload = wire_format.encode(message, dumps=_dumps)
         batch = kwargs.get("_publish_batch")
         if batch is not None:
             batch.add_broadcast(exchange, routing_key or "", payload)
         else:
             Publisher(self.broker).publish(exchange, routing_key or "", payload)
+
+    def _stored_queues(self, exchange: str) -> list[str]:
+        """Return the queues that get broadcasts as messages to be kept; nobody keeps events and remote control."""
+        if exchange == "celeryev" or has_backlog(exchange):
+            return []
+        return sorted({queue for _, _, queue in self.broker.exchanges.table(exchange)})
 
     def create_publish_batch(self, max_size: int) -> PublishBatch:
         """Return a batch for kombu's ``Producer.batch``."""
@@ -161,7 +169,7 @@ class Channel(virtual.Channel):
                 exchange, routing_key, default,
             )  # fmt: skip
             return [default]
-        if not table:
+        if not table and kind.type == "direct":
             raise InconsistencyError(
                 f"no queue is bound to exchange {exchange}, so the message with routing key {routing_key} goes "
                 "nowhere; declare a queue for it, or start a worker that does"
@@ -340,6 +348,7 @@ class Channel(virtual.Channel):
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> delivery.Message | None:
         """Take one message, or None if none is due."""
         source = Source(self.broker, queue, _nobody, no_ack=no_ack, on_buried=self.connection.on_buried)
+        self.broker.keeper.flush([source.desk])  # what was handed back before this is to be found
         now = self.connection.poller.clock()
         if not self._claim([(source, 1)], now, armed=False):
             return None
@@ -437,10 +446,11 @@ class Channel(virtual.Channel):
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
         """Bind a queue, as kombu's own ``queue_bind`` asks when it has noted the binding."""
-        if self.typeof(exchange).type == "fanout":
+        rules = self.broker.rules.get(queue, {})
+        if self.typeof(exchange).type == "fanout" and "auto_delete" in rules:
+            # Of a consumer that comes and goes: it gets what is sent while it is there. Other queues keep messages.
             self._broadcast_queues[queue] = (exchange, routing_key or "")
             return
-        rules = self.broker.rules.get(queue, {})
         if "auto_delete" in rules:
             self._declare(queue, rules)
         if not is_reply_exchange(exchange):
@@ -488,6 +498,7 @@ class Channel(virtual.Channel):
         return self.broker.timeline(queue).counts().ready
 
     def _purge(self, queue: str) -> int:
+        self.broker.keeper.flush([self.broker.desk(queue)])
         return self.broker.timeline(queue).purge()
 
     def prepare_queue_arguments(self, arguments: Any, **kwargs: Any) -> Any:

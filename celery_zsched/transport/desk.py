@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -43,6 +44,8 @@ class Desk:
         self.lost: set[str] = set()
         # Tags that were sent to be settled by a call whose answer never came: finding them gone is no news.
         self._sent_before: set[str] = set()
+        #: Held while acks and give-backs are on their way.
+        self.sending = threading.Lock()
         #: For a queue with a life of its own that is consumed from here: its life in seconds; otherwise 0.
         self.lives = 0.0
         self.settle_call = self._call("settle")

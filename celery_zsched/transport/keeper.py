@@ -90,6 +90,7 @@ class Keeper:
     def flush(self, desks: list[Desk] | None = None) -> None:
         """Send every waiting ack and give-back now, in the caller's thread; raises what goes wrong."""
         for desk in desks if desks is not None else list(self.desks.values()):
+            self._send(desk)
             while desk.acks or desk.returns:
                 self._send(desk)
 
@@ -211,6 +212,10 @@ class Keeper:
         desk.renewed = renewed
 
     def _send(self, desk: Desk) -> None:
+        with desk.sending:
+            self._send_some(desk)
+
+    def _send_some(self, desk: Desk) -> None:
         tags = desk.take_acks()
         if tags:
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -56,6 +56,8 @@ class Transport(virtual.Transport):
             client.uri_prefix = ALIAS  # a plain URL with the transport named apart: say what it is
         if self.url.startswith(("sentinel", "cluster")):
             client.cycle = None  # the hosts of the URL are one broker, and not several to choose from
+        elif client.cycle is not None and not isinstance(client.cycle, Alternatives):
+            client.cycle = Alternatives(client.cycle)
         self._broker: Broker | None = None
         self._poller: Poller | None = None
         self._open = False
@@ -130,8 +132,27 @@ class Transport(virtual.Transport):
         return {"hostname": "localhost", "port": self.default_port, "virtual_host": "/"}
 
 
+class Alternatives:
+    """The URLs that a connection tries in turn: kombu's own choice, remembered whole and with the transport named."""
+
+    def __init__(self, urls: Iterator[str]) -> None:
+        self._urls = urls
+        self.current: str | None = None
+
+    def __iter__(self) -> Alternatives:
+        return self
+
+    def __next__(self) -> str:
+        url = str(next(self._urls))
+        self.current = url.removeprefix(f"{ALIAS}+")
+        # kombu would take the bare scheme for one of its own transports.
+        return f"{ALIAS}+{self.current}"
+
+
 def url_of(client: Any) -> str:
     """Return the URL that a kombu connection is for, without the transport's own prefix."""
+    if isinstance(client.cycle, Alternatives) and client.cycle.current is not None:
+        return client.cycle.current
     hostname = client.hostname or "localhost"
     if "://" in hostname:
         url = str(hostname).removeprefix(f"{ALIAS}+")
