@@ -1,4 +1,4 @@
-"""Fixtures of tests that run Celery's own programs."""
+"""Fixtures of tests that run Celery's own programs, or work on the schedule as they do."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from celery_zsched.connection import Server
+from celery_zsched.schedules import Schedules
 from tests.programs import Project
 from tests.servers import RunningServer
 
@@ -26,3 +28,20 @@ def start_project(tmp_path: Path) -> Iterator[Callable[..., Project]]:
             return project
 
         yield start
+
+
+@pytest.fixture
+def open_schedules(valkey: RunningServer, close_later: Callable[[Any], Any]) -> Callable[..., Schedules]:
+    """Open the schedule as one more process would: ``open_schedules(zone=…)``."""
+
+    def open_one(**how: Any) -> Schedules:
+        server = close_later(Server.from_url(valkey.url))
+        return Schedules(server, claimer=f"claimer{id(server)}", **how)
+
+    return open_one
+
+
+@pytest.fixture
+def schedules(open_schedules: Callable[..., Schedules]) -> Schedules:
+    """The schedule on an empty server."""
+    return open_schedules()

@@ -1,0 +1,36 @@
+"""Entries for tests, and how to bring them where they are needed on a real server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery_zsched.entry import EntrySpec, OperatorState, build, encode
+from celery_zsched.schedules import Due, Schedules
+from celery_zsched.types import SECOND_US, Item
+
+HOUR_US = 3600 * SECOND_US
+LEASE_US = 10 * SECOND_US
+
+
+def entry(name: str = "report", schedule: Any = 3600, *args: Any, **rules: Any) -> EntrySpec:
+    """Return an entry, hourly if nothing else is said."""
+    return build(name, "note", schedule, args, **rules)
+
+
+def put_back(schedules: Schedules, spec: EntrySpec, by_us: int) -> int:
+    """Store an entry as if it had been installed long ago and been due ``by_us`` before now; return that moment."""
+    now_us = schedules.now_us()
+    installed = spec.installed(now_us - by_us - HOUR_US)
+    schedules.timeline.put([Item(spec.name, encode(installed), now_us - by_us)])
+    return now_us - by_us
+
+
+def claimed(schedules: Schedules) -> Due:
+    """Claim the one entry that is due."""
+    (due,) = schedules.claim(10, LEASE_US).due
+    return due
+
+
+def paused(reason: str = "maintenance") -> OperatorState:
+    """Return what an operator has decided."""
+    return OperatorState(paused=True, by="me@here", reason=reason, since_us=1)
