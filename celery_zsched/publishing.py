@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from celery import beat
@@ -20,6 +21,9 @@ from celery_zsched.errors import ConfigurationError
 from celery_zsched.types import from_us
 
 logger = logging.getLogger("celery.beat.zsched")
+
+#: How many messages are kept at most until they are sent together.
+MAX_BATCH = 512
 
 
 class CeleryPublisher:
@@ -35,6 +39,7 @@ class CeleryPublisher:
         self._declared = declared
         self._connection: Any = None
         self._producer: Any = None
+        self._batch: Any = None
         self._warned: set[str] = set()
 
     def send(
@@ -65,6 +70,8 @@ class CeleryPublisher:
         if send.expires_us is not None:
             options["expires"] = from_us(send.expires_us)
         task = self._app.tasks.get(spec.task)
+        if self._batch is not None:
+            options["retry"] = False  # nothing is sent yet, so there is nothing to try again
         with self._broker_faults():
             if task is not None:
                 result = task.apply_async(args, kwargs, producer=self._ready(), **options)
@@ -75,14 +82,13 @@ class CeleryPublisher:
 
     def flush(self) -> None:
         """Return once the broker has all that was sent."""
-        collect = getattr(getattr(self._producer, "channel", None), "flush_collected", None)
-        if collect is not None:
+        if self._batch is not None:
             with self._broker_faults():
-                collect()
+                self._batch.flush()
 
     def close(self) -> None:
         """Drop the connection; the next message makes a new one."""
-        connection, self._connection, self._producer = self._connection, None, None
+        connection, self._connection, self._producer, self._batch = self._connection, None, None, None
         if connection is not None:
             try:
                 connection.release()
@@ -95,10 +101,14 @@ class CeleryPublisher:
             # Celery's own scheduler would try a hundred times, while every entry that was claimed waits.
             self._connection.ensure_connection(max_retries=1)
             self._producer = self._app.amqp.Producer(self._connection, auto_declare=False)
-            collect = getattr(self._producer.channel, "collect", None)
-            if collect is not None:
-                collect()
+            self._collect(self._producer.channel)
         return self._producer
+
+    def _collect(self, channel: Any) -> None:
+        """Let a channel of ours keep messages until a flush; another broker's is left as it is."""
+        if type(channel).__module__.startswith("celery_zsched."):
+            self._batch = channel.create_publish_batch(max_size=MAX_BATCH)
+            channel.basic_publish = partial(channel.basic_publish, _publish_batch=self._batch)
 
     @contextmanager
     def _broker_faults(self) -> Iterator[None]:
@@ -106,7 +116,8 @@ class CeleryPublisher:
         try:
             yield
         except Exception as exc:
-            if not isinstance(exc, OperationalError) and not self._is_broken(exc):
+            known = isinstance(exc, OperationalError) or type(exc).__name__ == "BatchPublishError"
+            if not known and not self._is_broken(exc):
                 raise
             self.close()
             raise PublishError(str(exc) or type(exc).__name__) from exc
