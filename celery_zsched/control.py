@@ -17,7 +17,6 @@ from celery.worker.control import control_command, inspect_command
 
 from celery_zsched import operations
 from celery_zsched.errors import ZschedError
-from celery_zsched.operations.targets import is_pattern
 
 #: The most entries that an inspect command answers with, unless asked for more.
 INSPECT_LIMIT = 1000
@@ -46,7 +45,7 @@ def pause_task(
     name, by, request = _parts(target)
 
     def pause(site: operations.Site) -> Any:
-        verb: Any = operations.pause_tasks if is_pattern(name) else operations.pause_task
+        verb: Any = operations.pause_tasks if operations.is_pattern(name) else operations.pause_task
         return verb(site, name, reason=reason or None, lasting=lasting, until=until, request=request)
 
     return _answer(state, by, pause)
@@ -56,7 +55,7 @@ def pause_task(
 def resume_task(state: Any, target: str | dict[str, str], catch_up: bool = False, **_: Any) -> dict[str, Any]:
     """Resume a paused periodic task: it is due at its next time."""
     name, by, _request = _parts(target)
-    verb: Any = operations.resume_tasks if is_pattern(name) else operations.resume_task
+    verb: Any = operations.resume_tasks if operations.is_pattern(name) else operations.resume_task
     return _answer(state, by, lambda site: verb(site, name, catch_up=catch_up))
 
 

@@ -9,7 +9,8 @@ import click
 from celery_zsched import operations
 from celery_zsched.cli.base import dry_run_option, entry_argument, reason_option, verb
 from celery_zsched.cli.output import Output
-from celery_zsched.operations import Site, Standing, standing
+from celery_zsched.operations import Site
+from celery_zsched.operations.standing import Standing, standing
 from celery_zsched.operations.targets import find_entries, is_pattern
 
 

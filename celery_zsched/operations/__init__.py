@@ -2,19 +2,57 @@
 
 Effects are on the server, so they hold for every process, survive restarts and reach what starts later. What is done
 twice is done once: the answer says how things stand, whether or not this call changed them.
+
+The verbs are imported when they are first used, since every ``celery`` command imports the remote-control commands,
+which only workers call.
 """
 
-from celery_zsched.operations.carrying import export
-from celery_zsched.operations.editing import add, edit, remove
-from celery_zsched.operations.explaining import explain
-from celery_zsched.operations.listing import all_entries, history, list_entries, next_dues, show
-from celery_zsched.operations.liveness import beats, health
-from celery_zsched.operations.pausing import pause_task, pause_tasks, resume_task, resume_tasks
-from celery_zsched.operations.planning import plan
-from celery_zsched.operations.records import audit
-from celery_zsched.operations.running import backfill, run_task
-from celery_zsched.operations.site import Site, whoami
-from celery_zsched.operations.standing import Standing, standing
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from celery_zsched.operations.carrying import export
+    from celery_zsched.operations.editing import add, edit, remove
+    from celery_zsched.operations.explaining import explain
+    from celery_zsched.operations.listing import all_entries, history, list_entries, next_dues, show
+    from celery_zsched.operations.liveness import beats, health
+    from celery_zsched.operations.pausing import pause_task, pause_tasks, resume_task, resume_tasks
+    from celery_zsched.operations.planning import plan
+    from celery_zsched.operations.records import audit
+    from celery_zsched.operations.running import backfill, run_task
+    from celery_zsched.operations.site import Site, whoami
+    from celery_zsched.operations.standing import Standing
+    from celery_zsched.operations.targets import is_pattern
+
+#: Name -> the module beside this one that has it.
+_HOMES = {
+    "Site": "site",
+    "Standing": "standing",
+    "add": "editing",
+    "all_entries": "listing",
+    "audit": "records",
+    "backfill": "running",
+    "beats": "liveness",
+    "edit": "editing",
+    "explain": "explaining",
+    "export": "carrying",
+    "health": "liveness",
+    "history": "listing",
+    "is_pattern": "targets",
+    "list_entries": "listing",
+    "next_dues": "listing",
+    "pause_task": "pausing",
+    "pause_tasks": "pausing",
+    "plan": "planning",
+    "remove": "editing",
+    "resume_task": "pausing",
+    "resume_tasks": "pausing",
+    "run_task": "running",
+    "show": "listing",
+    "whoami": "site",
+}
 
 __all__ = [
     "Site",
@@ -29,6 +67,7 @@ __all__ = [
     "export",
     "health",
     "history",
+    "is_pattern",
     "list_entries",
     "next_dues",
     "pause_task",
@@ -39,6 +78,13 @@ __all__ = [
     "resume_tasks",
     "run_task",
     "show",
-    "standing",
     "whoami",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return value
