@@ -44,7 +44,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("context",),
     ("operations",),
     ("api", "transport", "beat", "control", "testing"),
-    ("cli",),
+    ("cli", "redbeat"),
     ("__init__",),
 )
 ROW = {name: row for row, names in enumerate(ROWS) for name in names}
