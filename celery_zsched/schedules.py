@@ -277,8 +277,8 @@ class Schedules:
         else:
             self.timeline.put([Item(RESUME + name, b"", operator.until_us, mode=Put.REPLACE)])
 
-    def resume(self, name: str, *, catch_up: bool = False) -> Stored:
-        """Put a paused entry back at its next future occurrence; return it as it then stands.
+    def resume(self, name: str, *, catch_up: bool = False) -> bool:
+        """Put a paused entry back at its next future occurrence; return whether it was this call that did.
 
         With ``catch_up`` the newest occurrence that the pause has swallowed is due at once. An entry that is not paused
         is left alone.
@@ -290,18 +290,21 @@ class Schedules:
             stored = _stored(located[name])
             if stored.state is not State.PAUSED:
                 self.timeline.remove([RESUME + name], spare_leased=True)
-                return stored
+                return False
             if stored.spec is None:
                 raise EntryError(f"the entry {name!r} cannot be resumed: {stored.fault}")
             waited_us = located[name].due_us
             plan = planner.resume(stored.spec, stored.last, waited_us, now_us, zone=self.zone, catch_up=catch_up)
+            due_us = plan.next_due_us
             if plan.sends:
-                missed_us = plan.sends[-1].nominal_us
-                self.timeline.unpark([name], planner.due_of(stored.spec, missed_us, zone=self.zone))
-            elif plan.next_due_us is not None:
-                self.timeline.unpark([name], plan.next_due_us)
+                due_us = planner.due_of(stored.spec, plan.sends[-1].nominal_us, zone=self.zone)
+            if due_us is None:
+                done = not self.timeline.bury([(name, "", FINISHED, b"")])
             else:
-                self.timeline.bury([(name, "", FINISHED, b"")])
+                done = self.timeline.unpark([name], due_us) == [Place.PARKED]
+            if done:
+                self.timeline.remove([RESUME + name], spare_leased=True)
+                return True
         raise ConflictError(f"the entry {name!r} is being paused and resumed by others; retry")
 
     # -- Firing

@@ -84,8 +84,8 @@ def _pause(site: Site, stored: Stored, reason: str | None, end_us: int | None) -
 
 
 def _resume(site: Site, stored: Stored, catch_up: bool) -> Standing:
-    changed = stored.state is State.PAUSED
-    after = standing(site.schedules.resume(stored.name, catch_up=catch_up), changed)
+    changed = site.schedules.resume(stored.name, catch_up=catch_up)
+    after = standing(site.schedules.get(stored.name), changed)
     if changed:
         note(site, "resume", f"entry:{stored.name}", None, **({"catch_up": True} if catch_up else {}))
     return after

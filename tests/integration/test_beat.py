@@ -173,7 +173,8 @@ def test_a_paused_entry_sends_nothing_and_a_resumed_one_only_what_is_to_come(liv
     living.project.drain("pausing")
     assert living.project.collect_for(1.5, "pausing") == []
     before = time.time()
-    stored = living.project.schedules.resume("pausing")
+    living.project.schedules.resume("pausing")
+    stored = living.get("pausing")
     assert stored.due_us is not None and before < stored.due_us / 1e6 <= time.time() + 1
     (sent, *_) = living.collect("pausing")
     assert sent.nominal_us == stored.due_us

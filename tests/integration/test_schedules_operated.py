@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from celery.schedules import crontab
@@ -77,7 +78,8 @@ def test_resumed_it_is_due_at_its_next_future_occurrence_only(schedules: Schedul
     stored = schedules.get("report")
     assert (stored.state, stored.operator, stored.due_us) == (State.PAUSED, paused(), due_us)
     assert schedules.claim(10, LEASE_US).due == []
-    assert schedules.resume("report").due_us == due_us + HOUR_US
+    assert schedules.resume("report") is True
+    assert schedules.get("report").due_us == due_us + HOUR_US
     assert schedules.claim(10, LEASE_US).due == []
     assert schedules.get("report").operator == OperatorState()
 
@@ -89,7 +91,8 @@ def test_a_daily_entry_resumed_in_the_evening_is_due_tomorrow(schedules: Schedul
     put_back(schedules, daily, schedules.now_us() % (60 * SECOND_US) + 3 * HOUR_US)
     before_us = schedules.get("daily").due_us
     schedules.pause("daily", paused())
-    due_us = schedules.resume("daily").due_us
+    schedules.resume("daily")
+    due_us = schedules.get("daily").due_us
     assert before_us is not None and due_us is not None
     assert from_us(due_us).replace(second=0, microsecond=0) - from_us(before_us).replace(
         second=0, microsecond=0
@@ -120,15 +123,33 @@ def test_a_second_pause_brings_the_new_reason_and_a_second_resume_nothing(schedu
     schedules.pause("report", paused())
     schedules.pause("report", paused("another reason"))
     assert schedules.get("report").operator.reason == "another reason"
-    resumed = schedules.resume("report")
-    assert schedules.resume("report") == resumed
+    assert schedules.resume("report") is True
+    resumed = schedules.get("report")
+    assert (schedules.resume("report"), schedules.get("report")) == (False, resumed)
+
+
+def test_of_two_who_resume_at_once_one_did_it(open_schedules: Open) -> None:
+    """The other finds it resumed, and says so."""
+    mine, theirs = open_schedules(), open_schedules()
+    mine.save(entry())
+    mine.pause("report", paused())
+    look = mine.timeline.look
+
+    def look_and_be_overtaken(names: Any) -> Any:
+        found = look(names)
+        theirs.resume("report")
+        return found
+
+    mine.timeline.look = look_and_be_overtaken  # type: ignore[method-assign]
+    assert mine.resume("report") is False
 
 
 def test_an_entry_that_ended_while_it_was_paused_is_finished_when_it_is_resumed(schedules: Schedules) -> None:
     """Its one moment has passed."""
     put_back(schedules, entry("once", from_us(schedules.now_us() - SECOND_US)), SECOND_US)
     schedules.pause("once", paused())
-    assert schedules.resume("once").state is State.FINISHED
+    assert schedules.resume("once") is True
+    assert schedules.get("once").state is State.FINISHED
 
 
 # -- Finished, in quarantine, unreadable
