@@ -54,7 +54,9 @@ def test_a_task_knows_its_occurrence(
     client: Any = close_later(redis.Redis.from_url(server.url))
     due = datetime.now(timezone.utc).replace(microsecond=250_000) + timedelta(seconds=3)
     Entry("once", "tell", due, app=project.app).save()
-    project.start("worker", f"--pool={pool}", "--concurrency=1", "--beat", "--scheduler=zsched", "--loglevel=INFO", name="worker")
+    project.start(
+        "worker", f"--pool={pool}", "--concurrency=1", "--beat", "--scheduler=zsched", "--loglevel=INFO", name="worker"
+    )
     wait_until(lambda: client.llen("told") >= 2 and client.llen("inner") >= 2, what="both tries and both inner tasks")
     said = [json.loads(text) for text in client.lrange("told", 0, -1)]
     assert [word["tries"] for word in said] == [0, 1]
