@@ -17,6 +17,8 @@ class Message(virtual.Message):
 
     #: Whether it was given back before it was started.
     given_back = False
+    #: Whether it is known to be worked on.
+    begun = False
 
     def __init__(self, payload: dict[str, Any], channel: Any = None, **_: Any) -> None:
         # What kombu's own constructors do in three steps, in one: it is run for every message.

@@ -12,7 +12,7 @@ from typing import Any
 
 from celery_zsched import scripts
 from celery_zsched.connection import Server
-from celery_zsched.keys import queue_timeline
+from celery_zsched.keys import pauses_key, queue_timeline
 from celery_zsched.server_options import split_options
 from celery_zsched.timeline import Timeline
 from celery_zsched.transport.desk import Desk
@@ -47,6 +47,8 @@ class Broker:
         self.holder = f"{socket.gethostname()}:{os.getpid()}"
         self.levels = len(self.settings.priority_steps)
         self.lease_us = int(self.settings.lease_timeout * SECOND_US)
+        #: The key of what is paused.
+        self.pauses = pauses_key(self.settings.key_prefix)
         self.exchanges = Exchanges(self.wires, self.settings.key_prefix)
         #: (exchange, queue) -> the number of the last broadcast that the queue's consumer was given; it outlives
         #: connections, so that none is given twice.

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 from celery_zsched import message as wire_format
 from celery_zsched.errors import ServerError, ZschedError
-from celery_zsched.transport.delivery import Message
+from celery_zsched.transport.delivery import Message, give_back
 from celery_zsched.transport.shared import Broker
 from celery_zsched.types import Upcoming, from_us
 
@@ -52,6 +53,7 @@ class Guard:
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
+        self._lock = threading.Lock()
         self._controller = consumer.controller
         self._process: Any = self._controller._process_task
         self._controller._process_task = self._start
@@ -62,19 +64,24 @@ class Guard:
 
     def _start(self, request: Any) -> None:
         """Hand a request to the pool, unless its message is no longer ours."""
-        if not stands(request._message):
+        message = request._message
+        if not stands(message):
             self._leave_out(request)
             if self._has_room:
                 self._controller._quick_release()
             return
-        if not self._has_room:
+        if self._has_room:
+            begin(message)
+        else:
             # It may be started later: it is looked at again then.
             accepted = request.on_accepted
 
             def on_accepted(pid: int, time_accepted: float) -> None:
-                if not stands(request._message):
-                    self._leave_out(request)
-                    raise self._stop()
+                with self._lock:
+                    if not stands(message):
+                        self._leave_out(request)
+                        raise self._stop()
+                    begin(message)
                 accepted(pid, time_accepted)
 
             request.on_accepted = on_accepted
@@ -98,19 +105,23 @@ class Guard:
             )
         state.task_ready(request)
 
-    def give_back(self) -> None:
-        """Give back what was received and will not be started, since the worker is stopping."""
-        from celery.worker import state
+    def give_back(self, transport: Any) -> None:
+        """Give back what was delivered and has not begun, since the worker is stopping."""
+        with self._lock:
+            for channel in list(transport.channels):
+                for tag, (desk, _, reference) in list(channel.qos.delivered.items()):
+                    message = reference()
+                    if message is None:  # dropped by the consumer already
+                        del channel.qos.delivered[tag]
+                        give_back(transport.broker.keeper, desk, tag)
+                    elif not message.begun:
+                        message.give_back()
 
-        waiting = [request for request in list(state.reserved_requests) if request not in state.active_requests]
-        waiting += [request for request in list(state.scheduled_requests) if request not in waiting]
-        released: list[Message] = []
-        for request in waiting:
-            message = request._message
-            if isinstance(message, Message) and message.channel is not None and not message.acknowledged:
-                released.append(message)
-        for message in sorted(released, key=lambda one: str(one.delivery_tag)):
-            message.give_back()
+
+def begin(message: Any) -> None:
+    """Note that a message is being worked on from now on."""
+    if isinstance(message, Message):
+        message.begun = True
 
 
 def make_step() -> type:
@@ -140,8 +151,8 @@ def make_step() -> type:
 
         def close(self, consumer: Any) -> None:
             """The worker is stopping for good: what it holds and has not started is for others."""
-            if self.guard is not None:
-                self.guard.give_back()
+            if self.guard is not None and consumer.connection is not None:
+                self.guard.give_back(consumer.connection.transport)
 
         def stop(self, consumer: Any) -> None:
             """Nothing: a lost connection ends no lease."""
