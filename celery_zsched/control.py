@@ -1,4 +1,4 @@
-"""``celery control pause_task | resume_task | run_task`` and ``celery inspect schedule | paused | task_state | beats``.
+"""``celery control pause_task | resume_task | run_task | cancel_task`` and ``celery inspect schedule | paused | …``.
 
 Workers and the shell know them once this module is imported. Every worker hears a command and each does it; since the
 effect is on the server and doing it twice is doing it once, all of them answer with the same standing, and one of them
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from celery.utils.serialization import strtobool
+from celery.worker import state as worker_state
 from celery.worker.control import control_command, inspect_command
 
 from celery_zsched import operations
@@ -31,7 +32,7 @@ def addressed(target: str) -> dict[str, str]:
 
 
 @control_command(
-    args=[("target", addressed), ("reason", str), ("lasting", str)], signature="ENTRY [REASON [FOR, like 2h]]"
+    args=[("target", addressed), ("reason", str), ("lasting", str)], signature="TARGET [REASON [FOR, like 2h]]"
 )
 def pause_task(
     state: Any,
@@ -41,19 +42,24 @@ def pause_task(
     until: str | None = None,
     **_: Any,
 ) -> dict[str, Any]:
-    """Pause a periodic task: nothing of it is sent until it is resumed."""
+    """Pause a periodic task, or entry:, task:, queue: or id:NAME: nothing of it goes on until it is resumed."""
     name, by, request = _parts(target)
 
     def pause(site: operations.Site) -> Any:
-        verb: Any = operations.pause_tasks if operations.is_pattern(name) else operations.pause_task
-        return verb(site, name, reason=reason or None, lasting=lasting, until=until, request=request)
+        ends: dict[str, Any] = {"lasting": lasting, "until": until, "request": request}
+        if operations.is_pattern(name):
+            return operations.pause_tasks(site, name, reason=reason or None, **ends)
+        done = operations.pause_task(site, name, reason=reason or None, tell=False, **ends)
+        if isinstance(done, operations.Holding) and done.target.startswith("task:"):
+            _give_back(done.target.removeprefix("task:"))
+        return done
 
     return _answer(state, by, pause)
 
 
-@control_command(args=[("target", addressed), ("catch_up", strtobool)], signature="ENTRY [catch_up=no]")
+@control_command(args=[("target", addressed), ("catch_up", strtobool)], signature="TARGET [catch_up=no]")
 def resume_task(state: Any, target: str | dict[str, str], catch_up: bool = False, **_: Any) -> dict[str, Any]:
-    """Resume a paused periodic task: it is due at its next time."""
+    """Resume what is paused: a periodic task is due at its next time, messages keep their order."""
     name, by, _request = _parts(target)
     verb: Any = operations.resume_tasks if operations.is_pattern(name) else operations.resume_task
     return _answer(state, by, lambda site: verb(site, name, catch_up=catch_up))
@@ -83,6 +89,19 @@ def run_task(
     )
 
 
+@control_command(args=[("target", addressed)], signature="TARGET")
+def cancel_task(state: Any, target: str | dict[str, str], reason: str | None = None, **_: Any) -> dict[str, Any]:
+    """Remove what waits of a task name, an entry or a queue, or one message; what runs is revoked."""
+    name, by, _request = _parts(target)
+    return _answer(state, by, lambda site: operations.cancel_task(site, name, reason=reason or None))
+
+
+@control_command(visible=False)
+def zsched_give_back(state: Any, task: str, **_: Any) -> dict[str, Any]:
+    """Give back what was received of a task and is not started: it was paused."""
+    return {"ok": _give_back(task)}
+
+
 @inspect_command(args=[("pattern", str)], signature="[PATTERN]")
 def schedule(state: Any, pattern: str | None = None, limit: int = INSPECT_LIMIT, **_: Any) -> Any:
     """Every periodic task: state, next and last run, zone."""
@@ -91,20 +110,46 @@ def schedule(state: Any, pattern: str | None = None, limit: int = INSPECT_LIMIT,
 
 @inspect_command()
 def paused(state: Any, limit: int = INSPECT_LIMIT, **_: Any) -> Any:
-    """Paused periodic tasks: by whom, why, until when."""
-    return _list(state, state="paused", limit=limit)
+    """What is paused, periodic tasks and messages: by whom, why, until when."""
+
+    def look(site: operations.Site) -> list[dict[str, Any]]:
+        entries = operations.list_entries(site, state="paused", limit=limit).rows
+        return [each.to_dict() for each in entries] + [each.to_dict() for each in operations.paused(site)]
+
+    return _look(state, look)
 
 
-@inspect_command(args=[("target", str)], signature="ENTRY")
+@inspect_command(args=[("target", str)], signature="ENTRY or id:TASK_ID")
 def task_state(state: Any, target: str, **_: Any) -> Any:
-    """How one periodic task stands, and why it does not run if it does not."""
+    """How one periodic task stands and why it does not run if it does not, or where a task is by its id."""
+    if target.startswith("id:"):
+        return _look(state, lambda site: [each.to_dict() for each in operations.where_is(site, target)])
     return _look(state, lambda site: operations.explain(site, target).to_dict())
+
+
+@inspect_command(args=[("limit", int)], signature="[LIMIT]")
+def timeline(state: Any, limit: int = 50, **_: Any) -> Any:
+    """What comes next, in the order of time: periodic tasks, delayed tasks and retries."""
+    return _look(state, lambda site: [each.to_dict() for each in operations.timeline(site, limit=limit)])
 
 
 @inspect_command()
 def beats(state: Any, **_: Any) -> Any:
     """The schedulers that run: where, since when, how late."""
     return _look(state, lambda site: [beat.to_dict() for beat in operations.beats(site)])
+
+
+def _give_back(task: str) -> int:
+    """Give back to the broker what this worker has received of a task and not started; return how many messages."""
+    waiting = [request for request in list(worker_state.reserved_requests) if request.name == task]
+    count = 0
+    for request in waiting:
+        message = request._message
+        if request in worker_state.active_requests or message.acknowledged or not hasattr(message, "give_back"):
+            continue
+        message.give_back()
+        count += 1
+    return count
 
 
 def _list(panel: Any, *, limit: int, **chosen: Any) -> Any:

@@ -96,6 +96,11 @@ def broadcast_channel(prefix: str, db: int, exchange: str, word: str) -> str:
     return f"{prefix}:broadcast:{db}:{exchange}/{word}"
 
 
+def pauses_key(prefix: str = DEFAULT_PREFIX) -> str:
+    """Return the key of what is paused of a broker's messages, a HASH: ``task:…``, ``queue:…`` or ``id:…`` -> JSON."""
+    return f"{prefix}:pauses"
+
+
 #: The timeline name of the schedule.
 SCHEDULE_TIMELINE = "schedule"
 

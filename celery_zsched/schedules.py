@@ -260,8 +260,8 @@ class Schedules:
 
     # -- Operating
 
-    def pause(self, name: str, operator: OperatorState) -> None:
-        """Take an entry off the timeline until it is resumed; a paused one gets the new state.
+    def pause(self, name: str, operator: OperatorState) -> bool:
+        """Take an entry off the timeline until it is resumed; a paused one gets the new state. Return if it was not.
 
         Raises :class:`~celery_zsched.errors.NotFoundError`, and :class:`~celery_zsched.errors.ConflictError` for one
         that is finished or in quarantine, since there is nothing to pause.
@@ -276,6 +276,7 @@ class Schedules:
             self.timeline.remove([RESUME + name])
         else:
             self.timeline.put([Item(RESUME + name, b"", operator.until_us, mode=Put.REPLACE)])
+        return found is not Place.PARKED
 
     def resume(self, name: str, *, catch_up: bool = False) -> bool:
         """Put a paused entry back at its next future occurrence; return whether it was this call that did.

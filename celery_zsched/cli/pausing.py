@@ -1,62 +1,103 @@
-"""``celery zsched pause | resume``."""
+"""``celery zsched pause | resume | paused``."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import click
 
 from celery_zsched import operations
-from celery_zsched.cli.base import dry_run_option, entry_argument, reason_option, verb
-from celery_zsched.cli.output import Output
+from celery_zsched.cli.base import complete_entry, dry_run_option, reason_option, verb
+from celery_zsched.cli.output import Output, plural
 from celery_zsched.operations import Site
+from celery_zsched.operations.holding import Holding
 from celery_zsched.operations.standing import Standing, standing
-from celery_zsched.operations.targets import find_entries, is_pattern
+from celery_zsched.operations.targets import find_entries, is_pattern, resolve
+
+_PAUSED = [("TARGET", "target"), ("BY", "by"), ("WHY", "reason"), ("UNTIL", "until")]
+
+_target = click.argument("target", shell_complete=complete_entry)
 
 
 @verb("pause")
-@entry_argument
+@_target
 @reason_option
 @click.option("--until", help="End the pause by itself at this moment: 18:00, 2026-12-24T18:00, +2h.")
 @click.option("--for", "lasting", help="End the pause by itself after so long: 90 (seconds), 15m, 2h30m.")
 @dry_run_option
 def pause(
-    site: Site, out: Output, entry: str, reason: str | None, until: str | None, lasting: str | None, dry_run: bool
+    site: Site, out: Output, target: str, reason: str | None, until: str | None, lasting: str | None, dry_run: bool
 ) -> None:
     """Pause a periodic task: nothing of it is sent until it is resumed.
 
-    ENTRY may be a pattern with * and ? that selects many.
+    TARGET may also be a pattern with * and ? that selects many periodic tasks, or, with our broker, a task name (its
+    messages are held back, whatever queue they are in), a queue, or the id of one task; entry:, task:, queue: and id:
+    in front say which it is. What runs already is not touched.
     """
     if dry_run:
-        _say_dry(site, out, entry)
-        return
-    verb_: Any = operations.pause_tasks if is_pattern(entry) else operations.pause_task
-    _say(out, verb_(site, entry, reason=reason, until=until, lasting=lasting))
+        _say_dry(site, out, target)
+    elif is_pattern(target):
+        _say(out, *operations.pause_tasks(site, target, reason=reason, until=until, lasting=lasting))
+    else:
+        with out.progress("parking") as advance:
+            done = operations.pause_task(site, target, reason=reason, until=until, lasting=lasting, progress=advance)
+        _say(out, done)
 
 
 @verb("resume")
-@entry_argument
+@_target
 @click.option("--catch-up", is_flag=True, help="Also run once now for what the pause has swallowed.")
 @dry_run_option
-def resume(site: Site, out: Output, entry: str, catch_up: bool, dry_run: bool) -> None:
-    """Resume a paused periodic task: it is due at its next time.
+def resume(site: Site, out: Output, target: str, catch_up: bool, dry_run: bool) -> None:
+    """Resume what is paused: a periodic task is due at its next time, messages go on in their old order.
 
-    ENTRY may be a pattern with * and ? that selects many.
+    TARGET is as for pause.
     """
     if dry_run:
-        _say_dry(site, out, entry)
-        return
-    verb_: Any = operations.resume_tasks if is_pattern(entry) else operations.resume_task
-    _say(out, verb_(site, entry, catch_up=catch_up))
+        _say_dry(site, out, target)
+    elif is_pattern(target):
+        _say(out, *operations.resume_tasks(site, target, catch_up=catch_up))
+    else:
+        with out.progress("putting back") as advance:
+            done = operations.resume_task(site, target, catch_up=catch_up, progress=advance)
+        _say(out, done)
 
 
-def _say_dry(site: Site, out: Output, entry: str) -> None:
-    _say(out, [standing(stored) for stored in find_entries(site, entry)])
+@verb("paused")
+def paused(site: Site, out: Output) -> None:
+    """List all that is paused: periodic tasks, task names, queues and single tasks; by whom, why, until when."""
+    rows = [
+        {"target": f"entry:{row.entry}", "by": row.by, "reason": row.reason, "until": row.until}
+        for row in operations.all_entries(site, state="paused")
+    ]
+    rows += [
+        {"target": each.target, "by": each.by, "reason": each.reason, "until": each.until}
+        for each in operations.paused(site)
+    ]
+    out.rows(_PAUSED, rows, "Nothing is paused.")
 
 
-def _say(out: Output, done: Standing | list[Standing]) -> None:
-    for each in done if isinstance(done, list) else [done]:
-        out.one(each.to_dict() | {"fault": None}, sentence(each))
+def _say_dry(site: Site, out: Output, target: str) -> None:
+    found = resolve(site, target)
+    if found.kind == "entry":
+        _say(out, *(standing(stored) for stored in find_entries(site, found.name)))
+    else:
+        out.one({"target": str(found)}, f"{found}: would be")
+
+
+def _say(out: Output, *done: Standing | Holding) -> None:
+    for each in done:
+        if isinstance(each, Holding):
+            out.one(each.to_dict(), _held(each))
+        else:
+            out.one(each.to_dict() | {"fault": None}, sentence(each))
+
+
+def _held(each: Holding) -> str:
+    by = f" by {each.by}" if each.by else ""
+    until = f" until {each.until}" if each.until else ""
+    done = "parked" if each.state == "paused" else "put back"
+    count = f", {plural(each.messages, 'message')} {done}" if each.messages else ""
+    unchanged = "" if each.changed else " already"
+    return f"{each.target}: {each.state}{unchanged}{by}{until}{count}{f' ({each.reason})' if each.reason else ''}"
 
 
 def sentence(each: Standing) -> str:
@@ -67,4 +108,4 @@ def sentence(each: Standing) -> str:
     return f"{each.entry}: {each.state}{by}{until}{coming}{f' ({each.reason})' if each.reason else ''}"
 
 
-COMMANDS = {"pause": pause, "resume": resume}
+COMMANDS = {"pause": pause, "resume": resume, "paused": paused}

@@ -1,23 +1,26 @@
 -- claim: take what is free under a lease: ended leases first, then what is due, by level and oldest first.
--- KEYS: leases claims bodies dead reasons notes bell watch own rules timelines...
+-- KEYS: leases claims bodies parked dead reasons notes bell watch own rules timelines...
 -- ARGV: limit, lease (microseconds; 0: remove at once, for a consumer that never acks), holder, claimer,
 --       delivery_limit (0 for none), armed ('1': the caller has a blocking pop outstanding), linger ('1': the caller
 --       claims again at once), backup (microseconds), keep (how many dead to keep), bury_expired ('1': what has
 --       expired is kept with the dead), then pairs id, token to settle first. What the queue was declared with
---       (rules: delivery_limit, message_ttl, expires) has the last word.
+--       (rules: delivery_limit, message_ttl, expires) has the last word. Nothing is taken while the queue is paused
+--       (rules: paused, '1' or the moment at which it ends), and what is for a paused task (rules: paused_tasks, each
+--       between newlines) is parked where it is found.
 -- RETURNS: now, wake (when to claim again without a ring; '0': only on a ring or after the longest block),
 --          {word, id, ...} of what went wrong (lost: no body is left; buried: delivery limit reached; stale: a settle
 --          by somebody who no longer holds the id; left: with a number, how many at least are due and were not taken;
 --          expired: was not wanted any more), then five per item: id, body, token, count, due
 -- RULES: 1, 2, 3, 4 (settling), 5, 6 (of idle claimers one wakes for the next due moment and one a little later)
 -- @flags allow-oom
-local leases, claims, bodies, dead, reasons, notes, bell, watch, own, rules =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local timelines = {unpack(KEYS, 11)}
+local leases, claims, bodies, parked, dead, reasons, notes, bell, watch, own, rules =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local timelines = {unpack(KEYS, 12)}
 local limit, lease, holder, claimer = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local delivery_limit, armed, linger, backup = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7] == '1', tonumber(ARGV[8])
 local keep, bury_expired = tonumber(ARGV[9]), ARGV[10] == '1'
 local FIRST_SETTLE = 11
+local PARK_SPAN = 200 -- how many due ids are looked at in search of those that are not for a paused task
 -- @include clock record ring settle dead life
 
 local troubles = {}
@@ -44,12 +47,53 @@ for _, id in ipairs(settle(FIRST_SETTLE)) do
   trouble('stale', id)
 end
 
-local life, message_ttl = life_of(rules), nil
+local life, message_ttl, paused_tasks, resumes = life_of(rules), nil, nil, nil
 if life then
-  local ruled = call('HMGET', rules, 'expires', 'message_ttl', 'delivery_limit')
+  local ruled = call('HMGET', rules, 'expires', 'message_ttl', 'delivery_limit', 'paused', 'paused_tasks')
   life = tonumber(ruled[1] or '') or -1 -- whoever claims renews it
   message_ttl = tonumber(ruled[2] or '')
   delivery_limit = tonumber(ruled[3] or '') or delivery_limit
+  paused_tasks = ruled[5]
+  if ruled[4] then
+    local ends = tonumber(ruled[4])
+    if ends ~= 1 and ends <= now then
+      call('HDEL', rules, 'paused')
+    else
+      limit = 0
+      resumes = ends ~= 1 and ends <= now + BLOCK_MAX_US and ends or nil
+    end
+  end
+end
+
+-- The task that a body is for, if that is paused: its name is the body's first line (celery_zsched/message.py).
+local function paused_task(body)
+  local name_end = body and string.find(body, '\n', 1, true)
+  local name = name_end and string.sub(body, 1, name_end - 1)
+  return name and string.find(paused_tasks, '\n' .. name .. '\n', 1, true) and name
+end
+
+-- Park those of `found` (ids in the sorted set `key`) that are for paused tasks; return at most `room` of the others.
+local parked_some = false
+local function sift(key, found, scores, level, room)
+  local contents, held = call('HMGET', bodies, unpack(found)), call('HMGET', claims, unpack(found))
+  local kept, kept_scores = {}, {}
+  for position, id in ipairs(found) do
+    local task = paused_task(contents[position])
+    if task then
+      local token, count, held_level, due, last = read_record(held[position])
+      due = due or scores[position]
+      call('ZREM', key, id)
+      call('ZADD', parked, due, id)
+      call('HSET', reasons, id, 'task:' .. task)
+      if held[position] or level > 0 then
+        call('HSET', claims, id, write_record(voided(token), count, level or held_level, due, last))
+      end
+      parked_some = true
+    elseif #kept < room then
+      kept[#kept + 1], kept_scores[#kept + 1] = id, scores[position]
+    end
+  end
+  return kept, kept_scores
 end
 
 -- Whether a message is no longer wanted. Its own time to live stands at the beginning of its body's second line
@@ -65,6 +109,9 @@ end
 
 -- Ended leases: their holder is gone or wedged.
 local ended = limit > 0 and call('ZRANGEBYSCORE', leases, '-inf', stamp(now), 'LIMIT', 0, limit) or {}
+if paused_tasks and #ended > 0 then
+  ended = sift(leases, ended, {}, nil, limit)
+end
 if #ended > 0 then
   local held = call('HMGET', claims, unpack(ended))
   local buried = false
@@ -92,17 +139,21 @@ for level = 1, #timelines do
   if room <= 0 then
     break
   end
-  local found = call('ZRANGEBYSCORE', timelines[level], '-inf', stamp(now), 'WITHSCORES', 'LIMIT', 0, room)
-  if #found > 0 then
-    local due_ids = {}
-    for at = 1, #found, 2 do
-      due_ids[#due_ids + 1] = found[at]
-    end
+  local span = paused_tasks and math.max(room, PARK_SPAN) or room
+  local found = call('ZRANGEBYSCORE', timelines[level], '-inf', stamp(now), 'WITHSCORES', 'LIMIT', 0, span)
+  local due_ids, scores = {}, {}
+  for at = 1, #found, 2 do
+    due_ids[#due_ids + 1], scores[#scores + 1] = found[at], found[at + 1]
+  end
+  if paused_tasks and #due_ids > 0 then
+    due_ids, scores = sift(timelines[level], due_ids, scores, level - 1, room)
+  end
+  if #due_ids > 0 then
     call('ZREM', timelines[level], unpack(due_ids))
     local held = call('HMGET', claims, unpack(due_ids))
     for position, id in ipairs(due_ids) do
       local _, _, _, first_due = read_record(held[position])
-      take(id, held[position], level - 1, first_due or found[position * 2])
+      take(id, held[position], level - 1, first_due or scores[position])
     end
   end
 end
@@ -215,6 +266,8 @@ elseif #ids > 0 then
   if soonest then
     ring_for(soonest, bell, watch) -- this caller may be busy when it comes: somebody else should watch
   end
+elseif parked_some then
+  answer[2] = stamp(now) -- there may be more behind what was parked
 else
   call('DEL', bell, own) -- nothing is due, so no ring is owed to anybody
   local soonest = next_moment()
@@ -232,6 +285,9 @@ else
       answer[2] = stamp(wake)
     end
   end
+end
+if resumes then
+  answer[2] = stamp(resumes)
 end
 if life then
   live_on(life)

@@ -16,8 +16,18 @@ if TYPE_CHECKING:
     from celery_zsched.operations.carrying import export
     from celery_zsched.operations.editing import add, edit, remove
     from celery_zsched.operations.explaining import explain
+    from celery_zsched.operations.holding import Holding, paused
     from celery_zsched.operations.listing import all_entries, history, list_entries, next_dues, show
     from celery_zsched.operations.liveness import beats, health
+    from celery_zsched.operations.messages import (
+        cancel_task,
+        dead,
+        dead_purge,
+        dead_requeue,
+        queues,
+        timeline,
+        where_is,
+    )
     from celery_zsched.operations.pausing import pause_task, pause_tasks, resume_task, resume_tasks
     from celery_zsched.operations.planning import plan
     from celery_zsched.operations.records import audit
@@ -28,6 +38,7 @@ if TYPE_CHECKING:
 
 #: Name -> the module beside this one that has it.
 _HOMES = {
+    "Holding": "holding",
     "Site": "site",
     "Standing": "standing",
     "add": "editing",
@@ -35,6 +46,10 @@ _HOMES = {
     "audit": "records",
     "backfill": "running",
     "beats": "liveness",
+    "cancel_task": "messages",
+    "dead": "messages",
+    "dead_purge": "messages",
+    "dead_requeue": "messages",
     "edit": "editing",
     "explain": "explaining",
     "export": "carrying",
@@ -45,16 +60,21 @@ _HOMES = {
     "next_dues": "listing",
     "pause_task": "pausing",
     "pause_tasks": "pausing",
+    "paused": "holding",
     "plan": "planning",
+    "queues": "messages",
     "remove": "editing",
     "resume_task": "pausing",
     "resume_tasks": "pausing",
     "run_task": "running",
     "show": "listing",
+    "timeline": "messages",
+    "where_is": "messages",
     "whoami": "site",
 }
 
 __all__ = [
+    "Holding",
     "Site",
     "Standing",
     "add",
@@ -62,6 +82,10 @@ __all__ = [
     "audit",
     "backfill",
     "beats",
+    "cancel_task",
+    "dead",
+    "dead_purge",
+    "dead_requeue",
     "edit",
     "explain",
     "export",
@@ -72,12 +96,16 @@ __all__ = [
     "next_dues",
     "pause_task",
     "pause_tasks",
+    "paused",
     "plan",
+    "queues",
     "remove",
     "resume_task",
     "resume_tasks",
     "run_task",
     "show",
+    "timeline",
+    "where_is",
     "whoami",
 ]
 

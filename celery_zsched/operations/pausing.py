@@ -1,15 +1,16 @@
-"""Pause and resume."""
+"""Pause and resume: of entries here, of messages in :mod:`celery_zsched.operations.holding`."""
 
 from __future__ import annotations
 
 from celery_zsched.entry import OperatorState
 from celery_zsched.errors import EntryError
+from celery_zsched.operations.holding import Holding, Progress, pause_messages, resume_messages
 from celery_zsched.operations.moments import duration_us, moment_us
 from celery_zsched.operations.records import note
 from celery_zsched.operations.requests import agree
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import Standing, standing
-from celery_zsched.operations.targets import find_entries, find_entry
+from celery_zsched.operations.targets import find_entries, find_entry, resolve
 from celery_zsched.schedules import State, Stored
 
 
@@ -21,15 +22,24 @@ def pause_task(
     until: str | None = None,
     lasting: str | float | None = None,
     request: str | None = None,
-) -> Standing:
-    """Take an entry off the timeline until it is resumed.
+    progress: Progress | None = None,
+    tell: bool = True,
+) -> Standing | Holding:
+    """Hold something back until it is resumed: an entry, the messages of a task, a queue, or one message.
 
     The pause ends by itself at ``until`` (a moment) or after ``lasting`` (a duration), if one is given; see
     :mod:`celery_zsched.operations.moments`. Of those who do the same ``request``, all let it end at the same moment.
-    Raises :class:`~celery_zsched.errors.NotFoundError`, which names likely
-    entries, and :class:`~celery_zsched.errors.ConflictError` for an entry that is finished or in quarantine.
+    ``tell`` lets workers know that give back what they have received of a task and not started.
+
+    Raises :class:`~celery_zsched.errors.NotFoundError`, which names likely targets, and
+    :class:`~celery_zsched.errors.ConflictError` for a target that is several things, an entry that is finished or in
+    quarantine, or a message that is with a worker already.
     """
-    return _pause(site, find_entry(site, target), reason, _end_us(site, until, lasting, request))
+    found = resolve(site, target)
+    end_us = _end_us(site, until, lasting, request)
+    if found.kind != "entry":
+        return pause_messages(site, found, reason=reason, until_us=end_us, progress=progress, tell=tell)
+    return _pause(site, find_entry(site, found.name), reason, end_us)
 
 
 def pause_tasks(
@@ -47,13 +57,19 @@ def pause_tasks(
     return [_pause(site, stored, reason, end_us) for stored in find_entries(site, target) if stored.state in able]
 
 
-def resume_task(site: Site, target: str, *, catch_up: bool = False) -> Standing:
-    """Put a paused entry back: it is due at its next future occurrence.
+def resume_task(
+    site: Site, target: str, *, catch_up: bool = False, progress: Progress | None = None
+) -> Standing | Holding:
+    """Let what is paused go on; an entry is due at its next future occurrence, messages keep their order.
 
-    With ``catch_up`` it also runs at once for the newest occurrence that the pause has swallowed. Raises
-    :class:`~celery_zsched.errors.NotFoundError`, which names likely entries.
+    With ``catch_up`` an entry also runs at once for the newest occurrence that the pause has swallowed. Raises
+    :class:`~celery_zsched.errors.NotFoundError`, which names likely targets, and
+    :class:`~celery_zsched.errors.ConflictError` for one that is several things.
     """
-    return _resume(site, find_entry(site, target), catch_up)
+    found = resolve(site, target)
+    if found.kind != "entry":
+        return resume_messages(site, found, progress=progress)
+    return _resume(site, find_entry(site, found.name), catch_up)
 
 
 def resume_tasks(site: Site, target: str, *, catch_up: bool = False) -> list[Standing]:
@@ -76,7 +92,7 @@ def _pause(site: Site, stored: Stored, reason: str | None, end_us: int | None) -
             since_us=since_us,
             until_us=end_us if changed or end_us is not None else stored.operator.until_us,
         )
-        site.schedules.pause(stored.name, operator)
+        changed = site.schedules.pause(stored.name, operator) and changed
     after = standing(site.schedules.get(stored.name), changed)
     if changed or told:
         note(site, "pause", f"entry:{stored.name}", reason, **({"until": after.until} if after.until else {}))

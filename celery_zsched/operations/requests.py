@@ -32,8 +32,8 @@ def once(
 ) -> tuple[dict[str, Any], bool]:
     """Do something unless the request was done before; return the answer, JSON values, and whether it was done now.
 
-    Raises :class:`~celery_zsched.errors.ConflictError` if somebody else is at it for :data:`PATIENCE_S` seconds. What ``do`` raises leaves the
-    request undone.
+    Raises :class:`~celery_zsched.errors.ConflictError` if somebody else is at it for longer than :data:`PATIENCE_S`.
+    What ``do`` raises leaves the request undone.
     """
     key = ScheduleKeys(site.schedules.prefix).request(request)
     client: Any = site.schedules.server.client

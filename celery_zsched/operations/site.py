@@ -1,14 +1,19 @@
-"""What the verbs work on: a Celery app and its schedule."""
+"""What the verbs work on: a Celery app, its schedule, and its broker's queues."""
 
 from __future__ import annotations
 
 import getpass
 import socket
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
 from celery_zsched.apps import schedules_of
+from celery_zsched.errors import ConfigurationError
+from celery_zsched.queues import Queues
 from celery_zsched.schedules import Schedules
+
+_queues: weakref.WeakKeyDictionary[Any, Queues | None] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,32 @@ class Site:
         Raises :class:`~celery_zsched.errors.ConfigurationError` with every fault of the settings.
         """
         return cls(app, schedules_of(app), by or whoami())
+
+    @property
+    def own_queues(self) -> Queues | None:
+        """The queues of the app's broker, or None if that is not ours."""
+        if self.app not in _queues:
+            _queues[self.app] = self._find_queues()
+        return _queues[self.app]
+
+    @property
+    def queues(self) -> Queues:
+        """The queues of the app's broker; :class:`~celery_zsched.errors.ConfigurationError` if that is not ours."""
+        found = self.own_queues
+        if found is None:
+            name = self.app.connection_for_write().transport.driver_type
+            raise ConfigurationError(
+                f"the broker is {name}, which nobody can look into or hold back from outside; what waits there can be "
+                "seen, paused and cancelled with broker_url = 'zsched+redis://…'"
+            )
+        return found
+
+    def _find_queues(self) -> Queues | None:
+        with self.app.connection_for_write() as connection:
+            broker = getattr(connection.transport, "broker", None)
+        if broker is None:
+            return None
+        return Queues(broker.server, prefix=broker.settings.key_prefix, levels=broker.levels)
 
 
 def whoami() -> str:

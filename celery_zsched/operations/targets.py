@@ -1,23 +1,65 @@
-"""What a verb is about: an entry by name or pattern, and errors that name likely ones."""
+"""What a verb is about: an entry, a task name, a queue or a message, and errors that name likely ones.
+
+``entry:``, ``task:``, ``queue:`` and ``id:`` in front of a target say what it is. Without one it is whatever has that
+name, and if that is several things, the error lists them.
+"""
 
 from __future__ import annotations
 
 import difflib
 import fnmatch
+from dataclasses import dataclass
 
-from celery_zsched.errors import NotFoundError
+from celery_zsched.errors import ConflictError, NotFoundError
 from celery_zsched.operations.site import Site
 from celery_zsched.schedules import Stored
 
 #: How many likely names an error shows.
 CANDIDATES = 5
 
+#: The kinds of targets, in the order in which they are looked for.
+KINDS = ("entry", "task", "queue", "id")
+
 _ENTRY = "entry:"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A kind, one of :data:`KINDS`, and a name."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
 
 
 def is_pattern(target: str) -> bool:
     """Return whether a target selects many by ``*``, ``?`` or ``[…]``."""
     return any(character in target for character in "*?[")
+
+
+def resolve(site: Site, text: str) -> Target:
+    """Return what a text means: what its prefix says, or else whatever has that name.
+
+    Where the broker is not ours, it is an entry unless it says otherwise. Raises
+    :class:`~celery_zsched.errors.NotFoundError`, which names likely ones, and
+    :class:`~celery_zsched.errors.ConflictError` if several things have that name.
+    """
+    kind, separator, name = text.partition(":")
+    if separator and kind in KINDS and name and not site.schedules.get_many([text]):
+        return Target(kind, name)
+    kinds = ("entry",) if site.own_queues is None else KINDS
+    if is_pattern(text):
+        return Target("entry", text)
+    found = [Target(each, text) for each in kinds if _exists(site, each, text)]
+    if not found and site.own_queues is not None and site.own_queues.locate(text):
+        found = [Target("id", text)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConflictError(f"{text!r} is several things; say which: {', '.join(map(str, found))}")
+    raise NotFoundError(f"there is no {_listed(kinds)} {text!r}{_hint(site, text, kinds)}")
 
 
 def find_entry(site: Site, target: str) -> Stored:
@@ -27,10 +69,7 @@ def find_entry(site: Site, target: str) -> Stored:
     """
     for stored in site.schedules.get_many(dict.fromkeys([target, target.removeprefix(_ENTRY)])):
         return stored
-    names = list(site.schedules.names())
-    near = difflib.get_close_matches(target, names, n=CANDIDATES) or sorted(names)[:CANDIDATES]
-    hint = f"; did you mean {', '.join(map(repr, near))}?" if near else "; there are no entries at all"
-    raise NotFoundError(f"there is no entry {target!r}{hint}")
+    raise NotFoundError(f"there is no entry {target!r}{_hint(site, target, ('entry',))}")
 
 
 def find_entries(site: Site, target: str) -> list[Stored]:
@@ -45,3 +84,35 @@ def find_entries(site: Site, target: str) -> list[Stored]:
     if not names:
         raise NotFoundError(f"no entry matches {pattern!r}; see the names with `celery zsched list`")
     return site.schedules.get_many(names)
+
+
+def task_names(site: Site) -> list[str]:
+    """Return the names of the tasks that the app knows, Celery's own left out."""
+    site.app.loader.import_default_modules()
+    return sorted(name for name in site.app.tasks if not name.startswith("celery."))
+
+
+def _exists(site: Site, kind: str, name: str) -> bool:
+    if kind == "entry":
+        return bool(site.schedules.get_many([name]))
+    if kind == "task":
+        return name in site.app.tasks or name in task_names(site)
+    return kind == "queue" and site.own_queues is not None and name in site.own_queues.names()
+
+
+def _hint(site: Site, text: str, kinds: tuple[str, ...]) -> str:
+    names = list(site.schedules.names())
+    near = difflib.get_close_matches(text, names, n=CANDIDATES)
+    if kinds != ("entry",):
+        near = [f"entry:{name}" for name in near]
+        for kind, others in (
+            ("task", task_names(site)), ("queue", site.own_queues.names() if site.own_queues else [])
+        ):  # fmt: skip
+            if kind in kinds:
+                near += [f"{kind}:{name}" for name in difflib.get_close_matches(text, others, n=CANDIDATES)]
+    near = near[:CANDIDATES] or sorted(names)[:CANDIDATES]
+    return f"; did you mean {', '.join(map(repr, near))}?" if near else "; there are no entries at all"
+
+
+def _listed(kinds: tuple[str, ...]) -> str:
+    return kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} or {kinds[-1]}"

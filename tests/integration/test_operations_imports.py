@@ -122,8 +122,12 @@ def test_redbeat_sends_nothing_that_was_taken_over(server: RunningServer, site: 
     import_redbeat(site)
     assert enabled() == [False] * 8
     assert {row.entry for row in operations.all_entries(site, state="paused")} == {"entry 0", "entry 7"}
-    ask = "import sys, celery, redbeat; app = celery.Celery(broker=sys.argv[1]); app.conf.redbeat_redis_url = sys.argv[1]; "
-    ask += "entry = redbeat.RedBeatSchedulerEntry.from_key('redbeat:entry 1', app=app); print(entry.is_due())"
+    ask = """
+import sys, celery, redbeat
+app = celery.Celery(broker=sys.argv[1])
+app.conf.redbeat_redis_url = sys.argv[1]
+print(redbeat.RedBeatSchedulerEntry.from_key("redbeat:entry 1", app=app).is_due())
+"""
     command = [REDBEAT.python(), "-W", "ignore", "-c", ask, server.url]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert "False" in said
@@ -146,8 +150,8 @@ def test_what_cannot_be_carried_is_listed(server: RunningServer, site: Site) -> 
 def row(name: str, **fields: Any) -> SimpleNamespace:
     """Return a row as django-celery-beat has it."""
     plain = dict.fromkeys(
-        ("interval", "crontab", "solar", "clocked", "queue", "exchange", "routing_key", "priority", "headers", "expires",
-         "expire_seconds", "start_time", "last_run_at"),
+        ("interval", "crontab", "solar", "clocked", "queue", "exchange", "routing_key", "priority", "headers",
+         "expires", "expire_seconds", "start_time", "last_run_at"),
     )  # fmt: skip
     given = {"task": "note", "args": "[]", "kwargs": "{}", "enabled": True, "one_off": False, "description": ""}
     return SimpleNamespace(name=name, **plain | given | fields)

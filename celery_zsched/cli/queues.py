@@ -1,0 +1,139 @@
+"""``celery zsched timeline | queues | task | cancel | dead``."""
+
+from __future__ import annotations
+
+import click
+
+from celery_zsched import operations
+from celery_zsched.cli.base import dry_run_option, reason_option, verb
+from celery_zsched.cli.output import Output, plural
+from celery_zsched.errors import EntryError
+from celery_zsched.operations import Site
+
+_QUEUES = [
+    ("QUEUE", "queue"), ("READY", "ready"), ("DELAYED", "delayed"), ("LEASED", "leased"), ("PARKED", "parked"),
+    ("DEAD", "dead"), ("OLDEST (s)", "oldest_s"), ("PAUSED", "paused"),
+]  # fmt: skip
+_TIMELINE = [("AT", "at"), ("KIND", "kind"), ("TASK", "task"), ("ID", "id"), ("QUEUE", "queue")]
+_DEAD = [
+    ("ID", "id"), ("QUEUE", "queue"), ("TASK", "task"), ("DIED", "at"), ("DELIVERIES", "deliveries"),
+    ("LAST WITH", "holder"), ("REASON", "reason"),
+]  # fmt: skip
+
+_queue_option = click.option("--queue", help="Only this queue.")
+_all_option = click.option("--all", "everything", is_flag=True, help="All of them.")
+
+
+@verb("queues")
+def queues(site: Site, out: Output) -> None:
+    """List the queues: how many messages stand where, and how long the oldest that is due has waited."""
+    out.rows(_QUEUES, [each.to_dict() for each in operations.queues(site)], "There are no queues.")
+
+
+@verb("timeline")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="The most rows.")
+@_queue_option
+def timeline(site: Site, out: Output, limit: int, queue: str | None) -> None:
+    """Show what comes next, in the order of time: periodic tasks, ready and delayed messages, retries."""
+    out.rows(
+        _TIMELINE, [each.to_dict() for each in operations.timeline(site, limit=limit, queue=queue)], "Nothing waits."
+    )
+
+
+@verb("task")
+@click.argument("task_id")
+@click.option("--args", "arguments", is_flag=True, help="Also its arguments.")
+def task(site: Site, out: Output, task_id: str, arguments: bool) -> None:
+    """Say where a task is, by its id: waiting, paused, with which worker, dead and why."""
+    for each in operations.where_is(site, task_id, arguments=arguments):
+        out.facts(each.to_dict())
+
+
+@verb("cancel")
+@click.argument("target")
+@reason_option
+@dry_run_option
+def cancel(site: Site, out: Output, target: str, reason: str | None, dry_run: bool) -> None:
+    """Remove what waits of TARGET, for good; what runs is revoked by Celery's own means.
+
+    TARGET is a task name, a periodic task (its messages; itself it stays), a queue or a task id; task:, entry:, queue:
+    and id: in front say which.
+    """
+    with out.progress("removing") as advance:
+        done = operations.cancel_task(site, target, reason=reason, dry_run=dry_run, progress=advance)
+    said = f"{done.target}: {plural(done.removed, 'message')} {'would be ' if dry_run else ''}removed"
+    if done.running:
+        said += f", {len(done.running):,} with workers {'would be ' if dry_run else ''}revoked (what runs goes on)"
+    out.one(done.to_dict(), said)
+
+
+@click.group()
+def dead() -> None:
+    """See, put back or delete messages that were set aside as dead."""
+
+
+@verb("list")
+@_queue_option
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="The most rows.")
+def dead_list(site: Site, out: Output, queue: str | None, limit: int) -> None:
+    """List dead messages with the reason, how often they were delivered, and who had them last."""
+    rows = [each.to_dict() for each in operations.dead(site, queue=queue, limit=limit)]
+    out.rows(_DEAD, rows, "No message is dead.")
+
+
+@verb("show")
+@click.argument("task_id")
+@click.option("--args", "arguments", is_flag=True, help="Also its arguments.")
+def dead_show(site: Site, out: Output, task_id: str, arguments: bool) -> None:
+    """Show all that is known of a dead message."""
+    for each in operations.where_is(site, task_id, arguments=arguments):
+        if each.state == "dead":
+            out.facts(each.to_dict())
+
+
+@verb("requeue")
+@click.argument("task_ids", nargs=-1)
+@_queue_option
+@_all_option
+@reason_option
+@dry_run_option
+def dead_requeue(
+    site: Site, out: Output, task_ids: tuple[str, ...], queue: str | None, everything: bool, reason: str | None,
+    dry_run: bool,
+) -> None:  # fmt: skip
+    """Put dead messages back into their queue, due now."""
+    chosen = _chosen(task_ids, everything)
+    done = operations.dead_requeue(site, chosen, queue=queue, reason=reason, dry_run=dry_run)
+    out.one({"requeued": done, "dry_run": dry_run}, f"{plural(len(done), 'message')} {_would(dry_run)}put back.")
+
+
+@verb("purge")
+@click.argument("task_ids", nargs=-1)
+@_queue_option
+@_all_option
+@reason_option
+@dry_run_option
+def dead_purge(
+    site: Site, out: Output, task_ids: tuple[str, ...], queue: str | None, everything: bool, reason: str | None,
+    dry_run: bool,
+) -> None:  # fmt: skip
+    """Delete dead messages for good."""
+    chosen = _chosen(task_ids, everything)
+    done = operations.dead_purge(site, chosen, queue=queue, reason=reason, dry_run=dry_run)
+    out.one({"purged": done, "dry_run": dry_run}, f"{plural(len(done), 'message')} {_would(dry_run)}deleted.")
+
+
+def _chosen(task_ids: tuple[str, ...], everything: bool) -> list[str] | None:
+    if bool(task_ids) == everything:
+        raise EntryError("name the task ids, or give --all")
+    return list(task_ids) or None
+
+
+def _would(dry_run: bool) -> str:
+    return "would be " if dry_run else ""
+
+
+for each in (dead_list, dead_show, dead_requeue, dead_purge):
+    dead.add_command(each)
+
+COMMANDS = {"queues": queues, "timeline": timeline, "task": task, "cancel": cancel, "dead": dead}

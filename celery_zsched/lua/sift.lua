@@ -1,0 +1,46 @@
+-- sift: park what waits for a task, due or not, a bounded part of one level at a time.
+-- KEYS: claims bodies parked reasons rules timelines...
+-- ARGV: task, level, from (the rank to begin at), limit
+-- RETURNS: how many ids were looked at, how many of them were parked
+-- RULES: 1, 2, 7
+-- @flags allow-oom
+local claims, bodies, parked, reasons, rules = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local timelines = {unpack(KEYS, 6)}
+local task, level, from, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+-- @include clock record life
+
+local key = timelines[level + 1]
+local found = call('ZRANGE', key, from, from + limit - 1, 'WITHSCORES')
+local ids, scores = {}, {}
+for at = 1, #found, 2 do
+  ids[#ids + 1], scores[#scores + 1] = found[at], found[at + 1]
+end
+if #ids == 0 then
+  return {0, 0}
+end
+local contents, held = call('HMGET', bodies, unpack(ids)), call('HMGET', claims, unpack(ids))
+local first_line = task .. '\n'
+local taken, places, whys, records = {}, {}, {}, {}
+for position, id in ipairs(ids) do
+  local body = contents[position]
+  if body and string.sub(body, 1, #first_line) == first_line then
+    local token, count, _, due, last = read_record(held[position])
+    due = due or scores[position]
+    taken[#taken + 1] = id
+    places[#places + 1], places[#places + 2] = due, id
+    whys[#whys + 1], whys[#whys + 2] = id, 'task:' .. task
+    if held[position] or level > 0 then
+      records[#records + 1], records[#records + 2] = id, write_record(voided(token), count, level, due, last)
+    end
+  end
+end
+if #taken > 0 then
+  call('ZREM', key, unpack(taken))
+  call('ZADD', parked, unpack(places))
+  call('HSET', reasons, unpack(whys))
+  if #records > 0 then
+    call('HSET', claims, unpack(records))
+  end
+  live_as_before(rules)
+end
+return {#ids, #taken}

@@ -1,0 +1,133 @@
+"""Pause and resume of what is not an entry: messages of a task, of a queue, or one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from celery_zsched.entry import OperatorState
+from celery_zsched.errors import ConflictError, EntryError, NotFoundError
+from celery_zsched.operations.records import note
+from celery_zsched.operations.site import Site
+from celery_zsched.operations.standing import moment
+from celery_zsched.operations.targets import Target
+from celery_zsched.types import Place
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """How a task's, a queue's or one message's delivery stands after an operation.
+
+    ``state`` is ``paused`` or ``active``, ``messages`` how many this call parked or put back.
+    ``until`` (when the pause of a queue ends by itself) is ISO 8601; ``by`` is who paused it.
+    """
+
+    target: str
+    state: str
+    changed: bool
+    messages: int
+    reason: str | None
+    by: str | None
+    until: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the standing as JSON values."""
+        return asdict(self)
+
+
+def pause_messages(
+    site: Site,
+    target: Target,
+    *,
+    reason: str | None,
+    until_us: int | None,
+    progress: Progress | None = None,
+    tell: bool = True,
+) -> Holding:
+    """Hold back what is for a task, stands in a queue, or is one message.
+
+    In force for every claim from the moment this has told the queues; messages of a task are then parked one portion
+    after the other. What runs is not touched. Only the pause of a queue can have an end of its own.
+    """
+    queues = site.queues
+    if until_us is not None and target.kind != "queue":
+        raise EntryError(
+            f"the pause of {target} cannot end by itself; a time limit can be given for entries and queues"
+        )
+    known = queues.pauses().get(str(target))
+    state = OperatorState(
+        paused=True,
+        by=site.by if known is None else known.by,
+        reason=reason if reason is not None or known is None else known.reason,
+        since_us=site.schedules.now_us() if known is None else known.since_us,
+        until_us=until_us if until_us is not None or known is None else known.until_us,
+    )
+    parked = 0
+    if target.kind == "id":
+        parked = _park_one(site, target.name)
+    changed = known is None
+    if state != known:
+        changed = queues.note(str(target), state) and changed
+    if target.kind != "id":
+        queues.enforce()
+    if target.kind == "task":
+        if tell:
+            _tell_workers(site, target.name)
+        for queue in queues.names():
+            parked += queues.park_task(queue, target.name, progress)
+    if state != known:
+        note(site, "pause", str(target), reason, messages=parked)
+    return Holding(str(target), "paused", changed, parked, state.reason, state.by, moment(state.until_us))
+
+
+def resume_messages(site: Site, target: Target, *, progress: Progress | None = None) -> Holding:
+    """Let what was held back go on, in its old order and at its due moments."""
+    queues = site.queues
+    changed = queues.note(str(target), None)
+    freed = 0
+    if target.kind == "id":
+        for queue, _ in queues.locate(target.name):
+            freed += queues.timeline(queue).unpark([target.name]) == [Place.PARKED]
+    else:
+        queues.enforce()
+    if target.kind == "task":
+        for queue in queues.names():
+            freed += queues.free_task(queue, target.name, progress)
+    if target.kind == "queue" and changed:
+        queues.let_go_on(target.name)
+    if changed or freed:
+        note(site, "resume", str(target), None, messages=freed)
+    return Holding(str(target), "active", changed or freed > 0, freed, None, None)
+
+
+def paused(site: Site) -> list[Holding]:
+    """Return what is paused of tasks, queues and messages; nothing where the broker is not ours."""
+    if site.own_queues is None:
+        return []
+    rows = sorted(site.own_queues.pauses().items())
+    return [
+        Holding(target, "paused", False, 0, state.reason, state.by, moment(state.until_us)) for target, state in rows
+    ]
+
+
+def _park_one(site: Site, id_: str) -> int:
+    queues = site.queues
+    found = queues.locate(id_)
+    if not found:
+        raise NotFoundError(f"there is no message {id_!r} in any queue; it may have run already, or it is not sent yet")
+    parked = 0
+    for queue, located in found:
+        if located.place is Place.LEASED:
+            raise ConflictError(
+                f"the message {id_!r} is with {located.holder or 'a worker'} already; what runs is not touched"
+            )
+        parked += queues.timeline(queue).park([id_], f"id:{id_}") == [Place.WAITING]
+    return parked
+
+
+def _tell_workers(site: Site, task: str) -> None:
+    """Ask the workers to give back what they have received of a task and not started; nobody is waited for."""
+    site.app.control.broadcast("zsched_give_back", arguments={"task": task})

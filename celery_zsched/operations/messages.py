@@ -1,0 +1,345 @@
+"""What waits in the broker: queues, the one timeline of everything, one task, the dead; and taking it away."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from celery_zsched import message as wire_format
+from celery_zsched.entry import HEADER
+from celery_zsched.errors import NotFoundError
+from celery_zsched.operations.records import note
+from celery_zsched.operations.site import Site
+from celery_zsched.operations.standing import moment
+from celery_zsched.operations.targets import Target, resolve
+from celery_zsched.queues import Queues, Seen
+from celery_zsched.schedules import RESUME
+from celery_zsched.types import SECOND_US, Located, Place, Upcoming
+
+#: How many are removed at once.
+_AT_ONCE = 500
+
+#: What the state of an id is called for people.
+WORDS = {Place.WAITING: "waiting", Place.LEASED: "leased", Place.PARKED: "paused", Place.DEAD: "dead"}
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A queue: how many messages stand where, and how long the oldest that is due has waited, in seconds."""
+
+    queue: str
+    ready: int
+    delayed: int
+    leased: int
+    parked: int
+    dead: int
+    oldest_s: float
+    paused: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One thing to come: when (ISO 8601), what kind (``periodic``, ``ready``, ``eta``, ``retry``), task, id, queue."""
+
+    at: str
+    kind: str
+    task: str
+    id: str
+    queue: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a message is. ``at`` is when it is due, its lease ends, or it died; ``deliveries`` counts its starts."""
+
+    id: str
+    queue: str
+    state: str
+    task: str
+    at: str
+    due: str
+    deliveries: int
+    holder: str | None
+    claimed: str | None
+    reason: str | None
+    entry: str | None
+    nominal: str | None
+    retries: int
+    arguments: Any
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whereabouts as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What was cancelled: how many that waited are gone, and the ids that run and were asked to be revoked."""
+
+    target: str
+    removed: int
+    running: list[str]
+    dry_run: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+
+def queues(site: Site) -> list[QueueRow]:
+    """Return every queue of the broker with its counts."""
+    found = site.queues
+    pauses = found.pauses()
+    rows = []
+    for name in found.names():
+        counts = found.timeline(name).counts()
+        oldest_s = 0.0
+        if counts.ready and counts.oldest_us is not None:
+            oldest_s = round((counts.now_us - counts.oldest_us) / SECOND_US, 3)
+        rows.append(
+            QueueRow(
+                name, counts.ready, counts.delayed, counts.leased, counts.parked, counts.dead, oldest_s,
+                f"queue:{name}" in pauses,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def timeline(site: Site, *, limit: int = 50, queue: str | None = None) -> list[Moment]:
+    """Return what comes next, in the order of time: periodic entries, and, with our broker, what waits in queues."""
+    sources: list[Iterator[tuple[int, Moment]]] = []
+    if queue is None:
+        sources.append(_periodic(site, limit))
+    if site.own_queues is not None or queue is not None:
+        now_us = site.schedules.now_us()
+        names = site.queues.names() if queue is None else [queue]
+        sources += [_waiting(site.queues, name, limit, now_us) for name in names]
+    merged = heapq.merge(*sources, key=lambda row: row[0])
+    return [row for _, (_, row) in zip(range(limit), merged, strict=False)]
+
+
+def where_is(site: Site, id_: str, *, arguments: bool = False) -> list[Whereabouts]:
+    """Return where a task is, by its id; argument values only with ``arguments``.
+
+    Raises :class:`~celery_zsched.errors.NotFoundError` if no queue has it: it has ended, or was never sent.
+    """
+    found = site.queues.locate(id_.removeprefix("id:"))
+    if not found:
+        raise NotFoundError(
+            f"no queue has the message {id_!r}: its task has ended, or it was removed, or never sent. What became of a "
+            "task that has ended is known to the result backend"
+        )
+    return [_whereabouts(queue, located, arguments) for queue, located in found]
+
+
+def dead(site: Site, *, queue: str | None = None, limit: int = 100) -> list[Whereabouts]:
+    """Return the messages that were set aside as dead, the oldest first in each queue."""
+    rows: list[Whereabouts] = []
+    for name in [queue] if queue is not None else site.queues.names():
+        ids = [seen.id for seen in site.queues.members(name, Place.DEAD, limit=limit - len(rows))]
+        located = site.queues.timeline(name).locate(ids)
+        rows += [_whereabouts(name, located[id_], False) for id_ in ids if id_ in located]
+        if len(rows) >= limit:
+            break
+    return rows
+
+
+def dead_requeue(
+    site: Site, ids: list[str] | None, *, queue: str | None = None, reason: str | None = None, dry_run: bool = False
+) -> list[str]:
+    """Put dead messages back, due now, their deliveries forgotten; all of them if no ids are given. Return their ids.
+
+    Raises :class:`~celery_zsched.errors.NotFoundError` for an id that is not dead.
+    """
+
+    def requeue(name: str, chosen: list[str]) -> None:
+        site.queues.timeline(name).revive(chosen, site.schedules.now_us())
+
+    return _with_dead(site, ids, queue, "dead requeue", reason, None if dry_run else requeue)
+
+
+def dead_purge(
+    site: Site, ids: list[str] | None, *, queue: str | None = None, reason: str | None = None, dry_run: bool = False
+) -> list[str]:
+    """Delete dead messages for good; all of them if no ids are given. Return their ids.
+
+    Raises :class:`~celery_zsched.errors.NotFoundError` for an id that is not dead.
+    """
+
+    def purge(name: str, chosen: list[str]) -> None:
+        site.queues.timeline(name).remove(chosen)
+
+    return _with_dead(site, ids, queue, "dead purge", reason, None if dry_run else purge)
+
+
+def cancel_task(
+    site: Site, target: str, *, reason: str | None = None, dry_run: bool = False, progress: Progress | None = None
+) -> Cancelled:
+    """Remove, for good, what waits of a task name, an entry, a queue, or one message; the entry itself stays.
+
+    What a worker has already is revoked by Celery's own means, which keeps it from being started if it is not yet;
+    what runs goes on. Raises :class:`~celery_zsched.errors.NotFoundError`, which names likely targets.
+    """
+    found = resolve(site, target)
+    removed, running = 0, list[str]()
+    if found.kind == "id":
+        located = site.queues.locate(found.name)
+        if not located:
+            raise NotFoundError(f"there is no message {found.name!r} in any queue; it may have run already")
+        for queue, where in located:
+            if where.place is Place.LEASED:
+                running.append(found.name)
+            else:
+                removed += 1
+                if not dry_run:
+                    site.queues.timeline(queue).remove([found.name], spare_leased=True)
+        if removed and not dry_run:
+            site.queues.note(str(found), None)
+    else:
+        for queue in site.queues.names():
+            gone, held = _cancel_in(site, queue, found, dry_run, progress)
+            removed += gone
+            running += held
+    if not dry_run:
+        if running:
+            site.app.control.revoke(running)
+        note(site, "cancel", str(found), reason, removed=removed, running=len(running))
+    return Cancelled(str(found), removed, running, dry_run)
+
+
+def _cancel_in(
+    site: Site, queue: str, target: Target, dry_run: bool, progress: Progress | None
+) -> tuple[int, list[str]]:
+    if target.kind == "queue" and queue != target.name:
+        return 0, []
+    timeline = site.queues.timeline(queue)
+    chosen: list[str] = []
+    running: list[str] = []
+    for seen in site.queues.scan(queue):
+        if _is_of(seen, target):
+            (running if seen.place is Place.LEASED else chosen).append(seen.id)
+    removed = 0
+    for start in range(0, len(chosen), _AT_ONCE):
+        chunk = chosen[start : start + _AT_ONCE]
+        if dry_run:
+            removed += len(chunk)
+            continue
+        places = timeline.remove(chunk, spare_leased=True)
+        removed += sum(place not in (None, Place.LEASED) for place in places)
+        running += [id_ for id_, place in zip(chunk, places, strict=True) if place is Place.LEASED]
+        if progress is not None:
+            progress(len(chunk))
+    return removed, running
+
+
+def _is_of(seen: Seen, target: Target) -> bool:
+    if target.kind == "task":
+        return wire_format.task_name(seen.body) == target.name
+    if target.kind == "entry":
+        told = _headers(seen.body).get(HEADER)
+        return isinstance(told, dict) and told.get("entry") == target.name
+    return True
+
+
+def _with_dead(
+    site: Site,
+    ids: list[str] | None,
+    queue: str | None,
+    verb: str,
+    reason: str | None,
+    act: Callable[[str, list[str]], None] | None,
+) -> list[str]:
+    wanted = None if ids is None else set(ids)
+    done: list[str] = []
+    for name in [queue] if queue is not None else site.queues.names():
+        found = [seen.id for seen in site.queues.members(name, Place.DEAD) if wanted is None or seen.id in wanted]
+        for start in range(0, len(found), _AT_ONCE):
+            if act is not None:
+                act(name, found[start : start + _AT_ONCE])
+        if found and act is not None:
+            note(site, verb, f"queue:{name}", reason, messages=len(found))
+        done += found
+    missing = (wanted or set()) - set(done)
+    if missing:
+        raise NotFoundError(
+            f"{', '.join(map(repr, sorted(missing)))} is not among the dead; see `celery zsched dead list`"
+        )
+    return done
+
+
+def _periodic(site: Site, limit: int) -> Iterator[tuple[int, Moment]]:
+    last: Upcoming | None = None
+    left = limit
+    while left > 0:
+        page = site.schedules.timeline.upcoming(min(left, _AT_ONCE), last)
+        for stored, one in zip(site.schedules.get_many([one.id for one in page]), page, strict=False):
+            if one.id.startswith(RESUME):
+                yield one.due_us, Moment(moment(one.due_us) or "", "resume", "", one.id.removeprefix(RESUME), None)
+            else:
+                task = stored.spec.task if stored.spec is not None else ""
+                yield one.due_us, Moment(moment(one.due_us) or "", "periodic", task, one.id, None)
+        left -= len(page)
+        if len(page) < _AT_ONCE:
+            return
+        last = page[-1]
+
+
+def _waiting(queues_: Queues, queue: str, limit: int, now_us: int) -> Iterator[tuple[int, Moment]]:
+    last: Upcoming | None = None
+    left = limit
+    while left > 0:
+        page = queues_.timeline(queue).upcoming(min(left, _AT_ONCE), last)
+        for one in page:
+            kind = "ready" if one.due_us <= now_us else "eta"
+            if kind == "eta" and (_headers(one.body).get("retries") or 0) > 0:
+                kind = "retry"
+            yield one.due_us, Moment(moment(one.due_us) or "", kind, wire_format.task_name(one.body), one.id, queue)
+        left -= len(page)
+        if not page:
+            return
+        last = page[-1]
+
+
+def _whereabouts(queue: str, located: Located, arguments: bool) -> Whereabouts:
+    headers = _headers(located.body)
+    told = headers.get(HEADER)
+    told = told if isinstance(told, dict) else {}
+    values: Any = None
+    if arguments:
+        values = {"args": headers.get("argsrepr"), "kwargs": headers.get("kwargsrepr")}
+    return Whereabouts(
+        id=located.id,
+        queue=queue,
+        state=WORDS[located.place],
+        task=wire_format.task_name(located.body),
+        at=moment(located.moment_us) or "",
+        due=moment(located.due_us) or "",
+        deliveries=located.count,
+        holder=located.holder or None,
+        claimed=moment(located.claimed_us),
+        reason=located.reason or None,
+        entry=told.get("entry"),
+        nominal=told.get("nominal"),
+        retries=int(headers.get("retries") or 0),
+        arguments=values,
+    )
+
+
+def _headers(body: bytes) -> dict[str, Any]:
+    try:
+        headers: dict[str, Any] = wire_format.decode(body)["headers"]
+    except ValueError:
+        return {}
+    return headers

@@ -1,0 +1,207 @@
+"""The queues of one broker, seen from outside: which there are, what waits in them, and what of it is paused.
+
+A pause is on record once for the whole broker, and stands besides in the rules of each queue, where every claim sees
+it; a queue that is consumed from for the first time gets what is on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from celery_zsched.connection import Server
+from celery_zsched.entry import OperatorState
+from celery_zsched.errors import EntryError
+from celery_zsched.keys import DEFAULT_PREFIX, TimelineKeys, exchange_timeline, pauses_key, queue_timeline
+from celery_zsched.message import task_name
+from celery_zsched.timeline import MAX_BATCH, Timeline
+from celery_zsched.types import SECOND_US, Located, Place, Upcoming
+
+#: The fields of a queue's rules that claims look at (``lua/claim.lua``).
+PAUSED, PAUSED_TASKS = "paused", "paused_tasks"
+
+#: How long a queue stands still at most while what was parked is put back in order, in microseconds.
+STILL_US = 60 * SECOND_US
+
+_SEPARATOR = b"\0"
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A message as a scan of a queue finds it; ``moment_us`` is when it is due, or when its lease ends or it died."""
+
+    id: str
+    queue: str
+    place: Place
+    moment_us: int
+    body: bytes
+
+
+class Queues:
+    """The queues under one prefix on one broker's server; ``levels`` is the number of its priority levels."""
+
+    def __init__(self, server: Server, *, prefix: str = DEFAULT_PREFIX, levels: int = 1) -> None:
+        self.server = server
+        self.prefix = prefix
+        self.levels = levels
+        self._pauses = pauses_key(prefix)
+
+    @property
+    def _client(self) -> Any:
+        return self.server.client
+
+    def names(self) -> list[str]:
+        """Return the names of the queues that were declared, in order; those of replies are left out."""
+        bindings = TimelineKeys(exchange_timeline(""), prefix=self.prefix).bindings
+        with self.server.translated("listing queues"):
+            rows = self._client.zrange(bindings, 0, -1)
+        names = {row.split(_SEPARATOR)[-1].decode() for row in rows}
+        return sorted(name for name in names if not name.endswith(".pidbox"))
+
+    def timeline(self, queue: str) -> Timeline:
+        """Return the timeline of a queue."""
+        return Timeline(self.server, queue_timeline(queue), prefix=self.prefix, levels=self.levels)
+
+    def locate(self, id_: str) -> list[tuple[str, Located]]:
+        """Return where an id stands: (queue, place) for each queue that knows it."""
+        found = []
+        for queue in self.names():
+            for located in self.timeline(queue).locate([id_]).values():
+                found.append((queue, located))
+        return found
+
+    # -- Pauses on record
+
+    def pauses(self) -> dict[str, OperatorState]:
+        """Return what is paused: ``task:…``, ``queue:…`` and ``id:…``, with by whom and why."""
+        with self.server.translated("reading what is paused"):
+            rows = self._client.hgetall(self._pauses)
+        found = {}
+        for target, text in rows.items():
+            try:
+                found[target.decode()] = OperatorState.from_json(text)
+            except EntryError:
+                found[target.decode()] = OperatorState(paused=True)  # a later release's; it is paused all the same
+        return found
+
+    def note(self, target: str, state: OperatorState | None) -> bool:
+        """Put a pause on record, or take it off; return whether it was not, or was, on record before."""
+        with self.server.translated("recording what is paused"):
+            if state is None:
+                return bool(self._client.hdel(self._pauses, target))
+            return bool(self._client.hset(self._pauses, target, state.to_json()))
+
+    def enforce(self, queues: Iterable[str] | None = None) -> None:
+        """Bring what is on record into the rules of queues, all known ones if none are given."""
+        names = self.names() if queues is None else list(queues)
+        pauses = self.pauses()
+        tasks = sorted(target.removeprefix("task:") for target in pauses if target.startswith("task:"))
+        text = "".join(f"\n{task}\n" for task in tasks)
+        with self.server.translated("pausing"):
+            pipeline = self._client.pipeline(transaction=False)
+            for name in names:
+                rules = self.timeline(name).keys.rules
+                if tasks:
+                    pipeline.hset(rules, PAUSED_TASKS, text)
+                else:
+                    pipeline.hdel(rules, PAUSED_TASKS)
+                state = pauses.get(f"queue:{name}")
+                if state is not None:
+                    pipeline.hset(rules, PAUSED, state.until_us or 1)
+                else:
+                    pipeline.hdel(rules, PAUSED)
+            pipeline.execute()
+
+    # -- Parking and putting back
+
+    def park_task(self, queue: str, task: str, progress: Progress | None = None) -> int:
+        """Park what waits in a queue for a task, due or not; return how many messages."""
+        timeline, count = self.timeline(queue), 0
+        for level in range(self.levels):
+            at = 0
+            while True:
+                looked, parked = timeline.run("sift", [task, level, at, MAX_BATCH])
+                count += parked
+                at += looked - parked
+                if progress is not None and parked:
+                    progress(parked)
+                if looked < MAX_BATCH:
+                    break
+        return count
+
+    def free_task(self, queue: str, task: str, progress: Progress | None = None) -> int:
+        """Put back what is parked in a queue for a task, each to its place in the order; return how many messages.
+
+        The queue stands still until all of it is back, so that nothing overtakes what was parked.
+        """
+        timeline = self.timeline(queue)
+        with self.server.translated("resuming"):
+            if not self._client.zcard(timeline.keys.parked):
+                return 0
+            until_us = timeline.look([])[0] + STILL_US
+            held = bool(self._client.hsetnx(timeline.keys.rules, PAUSED, until_us))
+        count: int = 0
+        at: int = 0
+        try:
+            while True:
+                looked, freed = timeline.run("free", [f"task:{task}", at, MAX_BATCH])
+                count += freed
+                at += looked - freed
+                if progress is not None and freed:
+                    progress(freed)
+                if looked < MAX_BATCH:
+                    break
+        finally:
+            if held:
+                self.let_go_on(queue)
+        return count
+
+    def let_go_on(self, queue: str) -> None:
+        """End the pause of a queue and wake somebody who waits."""
+        timeline = self.timeline(queue)
+        with self.server.translated("resuming"):
+            pipeline = self._client.pipeline(transaction=False)
+            pipeline.hdel(timeline.keys.rules, PAUSED)
+            pipeline.zadd(timeline.keys.bell, {"ring": 0})
+            pipeline.pexpire(timeline.keys.bell, 60_000)
+            pipeline.execute()
+
+    # -- Looking through
+
+    def scan(self, queue: str) -> Iterator[Seen]:
+        """Yield what waits, is parked or is leased in a queue, the waiting first and in order, a page at a time."""
+        timeline = self.timeline(queue)
+        last: Upcoming | None = None
+        while True:
+            page = timeline.upcoming(MAX_BATCH, last)
+            for one in page:
+                yield Seen(one.id, queue, Place.WAITING, one.due_us, one.body)
+            if len(page) < MAX_BATCH:
+                break
+            last = page[-1]
+        yield from self.members(queue, Place.PARKED)
+        yield from self.members(queue, Place.LEASED)
+
+    def members(self, queue: str, place: Place, *, limit: int | None = None) -> Iterator[Seen]:
+        """Yield what is leased, parked or dead in a queue, by its moment; at most ``limit``."""
+        timeline = self.timeline(queue)
+        keys = timeline.keys
+        key = {Place.LEASED: keys.leases, Place.PARKED: keys.parked, Place.DEAD: keys.dead}[place]
+        at = 0
+        while limit is None or at < limit:
+            size = MAX_BATCH if limit is None else min(MAX_BATCH, limit - at)
+            with self.server.translated(f"listing the {place.value}"):
+                rows = self._client.zrange(key, at, at + size - 1, withscores=True)
+                contents = self._client.hmget(keys.bodies, [id_ for id_, _ in rows]) if rows else []
+            for (id_, score), body in zip(rows, contents, strict=True):
+                yield Seen(id_.decode(), queue, place, int(score), body or b"")
+            at += len(rows)
+            if len(rows) < size:
+                break
+
+    def tasks_waiting(self, queue: str, limit: int = MAX_BATCH) -> set[str]:
+        """Return the names of the tasks that the next messages of a queue are for."""
+        return {task_name(one.body) for one in self.timeline(queue).upcoming(limit)}

@@ -1,0 +1,278 @@
+"""What an operator does with messages on our own broker: look, pause, resume, cancel, and raise the dead."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kombu
+import pytest
+
+from celery_zsched import ConfigurationError, ConflictError, NotFoundError, operations
+from celery_zsched.operations import Site
+from celery_zsched.operations.messages import QueueRow
+from tests.programs import Project
+from tests.servers import RunningServer, wait_until
+
+SOURCE = """
+    import os, time
+
+    def write(text):
+        with open("log", "a") as log:
+            log.write(text + "\\n")
+
+    @app.task(name="count")
+    def count(number=0, pause=0.0):
+        write(f"count {number}")
+        time.sleep(pause)
+
+    @app.task(name="other")
+    def other(number=0):
+        write(f"other {number}")
+"""
+
+
+class Ours:
+    """A project whose broker is ours, and the site of its app."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.site = Site.of(project.app, by="ann@desk")
+
+    def send(self, task: str, *args: Any, **options: Any) -> str:
+        """Send a task by name and return its id."""
+        return str(self.project.app.send_task(task, args, **options).id)
+
+    def log(self) -> list[str]:
+        """Return what tasks have written, in order."""
+        path = Path(self.project.directory) / "log"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def queue(self, name: str = "celery") -> QueueRow:
+        """Return a queue's row."""
+        return next(row for row in operations.queues(self.site) if row.queue == name)
+
+
+@pytest.fixture
+def server(start_server: Callable[..., RunningServer]) -> RunningServer:
+    """A server of the test's own."""
+    return start_server(tcp=True)
+
+
+@pytest.fixture
+def ours(server: RunningServer, tmp_path: Path) -> Any:
+    """A project on our own broker."""
+    project = Project(tmp_path, f"zsched+{server.url}", SOURCE)
+    yield Ours(project)
+    project.close()
+
+
+def test_a_paused_task_name_is_held_back_in_every_queue(ours: Ours) -> None:
+    """Messages that wait, are delayed or are yet to come stay, in whatever queue; other tasks go on."""
+    for number in range(3):
+        ours.send("count", number)
+        ours.send("other", number)
+    ours.send("count", 3, queue="second")
+    ours.send("count", 4, countdown=1)
+    held = operations.pause_task(ours.site, "task:count", reason="flood")
+    assert (held.state, held.changed, held.messages, held.by) == ("paused", True, 5, "ann@desk")
+    assert operations.pause_task(ours.site, "task:count").changed is False
+    ours.send("count", 5)
+    ours.send("count", 6, queue="third")
+    ours.send("other", 3, queue="third")
+    worker = ours.project.worker("-Q", "celery,second,third")
+    wait_until(lambda: len(ours.log()) >= 4, what="the others")
+    wait_until(lambda: ours.queue().parked + ours.queue("third").parked == 6, what="the newcomers to be parked")
+    late = time.monotonic() + 1.2
+    wait_until(lambda: time.monotonic() > late)
+    assert sorted(ours.log()) == [f"other {number}" for number in range(4)]
+    worker.terminate()
+    ours.project.worker("-Q", "celery,second,third")
+    freed = operations.resume_task(ours.site, "task:count")
+    assert (freed.state, freed.changed, freed.messages) == ("active", True, 7)
+    wait_until(lambda: len(ours.log()) == 11, what="all of them")
+    mine = [line for line in ours.log() if line in {"count 0", "count 1", "count 2", "count 5"}]
+    assert mine == ["count 0", "count 1", "count 2", "count 5"]
+    assert {row.parked for row in operations.queues(ours.site)} == {0}
+    assert operations.paused(ours.site) == []
+
+
+def test_a_paused_queue_delivers_nothing_and_takes_all(ours: Ours) -> None:
+    """A queue's pause stops its delivery and nothing else; it may end by itself."""
+    ours.project.worker("-Q", "celery,second")
+    ours.send("count", 0, queue="second")
+    wait_until(lambda: ours.log() == ["count 0"])
+    operations.pause_task(ours.site, "queue:second", lasting="2s")
+    ours.send("count", 1, queue="second")
+    ours.send("other", 1)
+    wait_until(lambda: "other 1" in ours.log())
+    row = ours.queue("second")
+    assert (row.paused, row.ready) == (True, 1)
+    assert "count 1" not in ours.log()
+    wait_until(lambda: "count 1" in ours.log(), what="the pause to end")
+    operations.pause_task(ours.site, "queue:second")
+    ours.send("count", 2, queue="second")
+    assert operations.resume_task(ours.site, "queue:second").changed
+    wait_until(lambda: "count 2" in ours.log(), what="the queue to go on")
+
+
+def test_one_message_is_held_back(ours: Ours) -> None:
+    """Pausing an id parks that message; resumed it has its place again; one that runs is not touched."""
+    first, second = ours.send("count", 1), ours.send("count", 2)
+    assert operations.pause_task(ours.site, first).messages == 1
+    (where,) = operations.where_is(ours.site, first)
+    assert (where.state, where.task, where.queue) == ("paused", "count", "celery")
+    assert operations.resume_task(ours.site, f"id:{first}").messages == 1
+    assert [row.id for row in operations.timeline(ours.site)] == [first, second]
+    running = ours.send("count", 3, 30.0, queue="slow")
+    ours.project.worker("-Q", "slow")
+    wait_until(lambda: "count 3" in ours.log())
+    with pytest.raises(ConflictError, match="what runs is not touched"):
+        operations.pause_task(ours.site, running)
+    assert operations.where_is(ours.site, running)[0].holder
+
+
+def test_received_but_not_started_tasks_do_not_start(ours: Ours) -> None:
+    """What a worker has received of a paused task and not started goes back, and nothing of it starts after."""
+    for number in range(4):
+        ours.send("count", number, 1.0)
+    ours.project.start("worker", "--concurrency=1", "--loglevel=INFO", "--without-gossip", name="prefork").says(
+        "ready."
+    )
+    wait_until(lambda: ours.log() == ["count 0"], what="the first to start")
+    wait_until(lambda: ours.queue().leased == 3, what="the others to be received")
+    (reply,) = ours.project.app.control.broadcast(
+        "pause_task", arguments={"target": "task:count"}, reply=True, timeout=10, limit=1
+    )
+    (answer,) = reply.values()
+    assert answer["ok"]["state"] == "paused"
+    wait_until(lambda: (row := ours.queue()).leased == 0 and row.parked == 3, what="the rest to be parked")
+    assert ours.log() == ["count 0"]
+    operations.resume_task(ours.site, "task:count")
+    wait_until(lambda: len(ours.log()) == 4, what="the rest")
+    assert ours.log() == [f"count {number}" for number in range(4)]
+
+
+@pytest.mark.slow
+def test_pausing_a_hundred_thousand_messages(ours: Ours, server: RunningServer) -> None:
+    """The pause is in force within 100 ms, resuming restores the order of all, and no script takes 10 ms."""
+    client = server.client()
+    total, of_other = 100_000, 50
+    message = ours.project.app.amqp.as_task_v2
+    with ours.project.app.connection_for_write() as connection, connection.Producer() as producer:
+        kombu.Queue("celery")(connection.default_channel).declare()
+        with producer.batch(max_size=500):
+            for number in range(total):
+                name = "other" if number % (total // of_other) == 0 else "count"
+                headers, properties, body, _ = message(f"{number:06}", name, (number,), {})
+                producer.publish(body, routing_key="celery", headers=headers, serializer="json", **properties)
+    assert ours.queue().ready == total
+    client.config_set("slowlog-log-slower-than", 10_000)
+    client.slowlog_reset()
+    in_force: list[float] = []
+    enforce = ours.site.queues.enforce
+
+    def timed(*args: Any) -> None:
+        enforce(*args)
+        in_force.append(time.monotonic())
+
+    ours.site.queues.enforce = timed  # type: ignore[method-assign]
+    began = time.monotonic()
+    held = operations.pause_task(ours.site, "task:count")
+    took = in_force[0] - began
+    assert held.messages == total - of_other
+    assert ours.queue().parked == total - of_other
+    assert took < 0.1, f"{took * 1000:.0f} ms"
+    before = [one.id for one in ours.site.queues.timeline("celery").upcoming(of_other)]
+    assert before == [f"{number:06}" for number in range(0, total, total // of_other)]
+    assert operations.resume_task(ours.site, "task:count").messages == total - of_other
+    order = [seen.id for seen in ours.site.queues.scan("celery")]
+    assert order == [f"{number:06}" for number in range(total)]
+    slow = [(entry["duration"], entry["command"][:80]) for entry in client.slowlog_get(50)]
+    assert slow == []
+    client.close()
+
+
+def test_cancel_removes_what_waits_for_good(ours: Ours) -> None:
+    """By id, by task name and by entry; what is with a worker is revoked and said so."""
+    now, delayed = ours.send("count", 1), ours.send("count", 2, countdown=3600)
+    ours.send("other", 1)
+    done = operations.cancel_task(ours.site, now, dry_run=True)
+    assert (done.removed, done.dry_run) == (1, True)
+    assert operations.cancel_task(ours.site, now).removed == 1
+    assert operations.cancel_task(ours.site, "task:count").removed == 1
+    for gone in (now, delayed):
+        with pytest.raises(NotFoundError, match="no queue has"):
+            operations.where_is(ours.site, gone)
+    operations.add(ours.site, "hourly", {"task": "other", "every": "1h"})
+    operations.run_task(ours.site, "hourly")
+    done = operations.cancel_task(ours.site, "entry:hourly")
+    assert (done.removed, done.running) == (1, [])
+    assert ours.site.schedules.get("hourly").state.value == "scheduled"
+    running = ours.send("count", 3, 2.0)
+    ours.project.worker()
+    wait_until(lambda: "count 3" in ours.log())
+    done = operations.cancel_task(ours.site, f"id:{running}")
+    assert (done.removed, done.running) == (0, [running])
+    assert ours.log() == ["other 1", "count 3"]
+
+
+def test_the_dead_are_listed_put_back_and_deleted(ours: Ours) -> None:
+    """A dead message is shown with its reason; put back it runs, deleted it is gone."""
+    ids = [ours.send("count", number) for number in range(3)]
+    timeline = ours.site.queues.timeline("celery")
+    for id_ in ids:
+        timeline.bury([(id_, "", "delivered 20 times without an end", b"")])
+    rows = operations.dead(ours.site)
+    assert [(row.id, row.task, row.reason) for row in rows] == [
+        (id_, "count", "delivered 20 times without an end") for id_ in ids
+    ]
+    assert operations.dead_purge(ours.site, None, dry_run=True) == ids
+    assert operations.dead_purge(ours.site, [ids[0]]) == [ids[0]]
+    with pytest.raises(NotFoundError, match="not among the dead"):
+        operations.dead_requeue(ours.site, [ids[0]])
+    assert operations.dead_requeue(ours.site, None) == ids[1:]
+    ours.project.worker()
+    wait_until(lambda: len(ours.log()) == 2, what="the two to run")
+    assert operations.dead(ours.site) == []
+
+
+def test_one_timeline_shows_everything_in_order(ours: Ours) -> None:
+    """Periodic entries, ready and delayed messages stand in one view, soonest first."""
+    operations.add(ours.site, "soon", {"task": "count", "every": "5m"})
+    operations.add(ours.site, "later", {"task": "count", "every": "3h"})
+    ready, eta = ours.send("count", 1), ours.send("other", 2, countdown=3600)
+    rows = [(row.kind, row.id, row.queue) for row in operations.timeline(ours.site)]
+    assert rows == [
+        ("ready", ready, "celery"), ("periodic", "soon", None), ("eta", eta, "celery"), ("periodic", "later", None)
+    ]  # fmt: skip
+    assert [row.id for row in operations.timeline(ours.site, limit=2)] == [ready, "soon"]
+
+
+def test_a_name_that_is_several_things_is_refused(ours: Ours) -> None:
+    """An entry and a queue of one name are told apart by what is in front."""
+    operations.add(ours.site, "celery", {"task": "count", "every": "5m"})
+    ours.send("count", 1)
+    with pytest.raises(ConflictError, match="entry:celery, queue:celery"):
+        operations.pause_task(ours.site, "celery")
+    assert operations.pause_task(ours.site, "entry:celery").state == "paused"
+    assert operations.pause_task(ours.site, "queue:celery").state == "paused"
+    with pytest.raises(NotFoundError, match="did you mean 'entry:celery', 'queue:celery'"):
+        operations.pause_task(ours.site, "celer")
+    shell = ours.project.celery("zsched", "paused", "--json").stdout.splitlines()
+    assert [json.loads(line)["target"] for line in shell] == ["entry:celery", "queue:celery"]
+
+
+def test_a_foreign_broker_says_what_cannot_be_done(
+    server: RunningServer, start_project: Callable[..., Project]
+) -> None:
+    """With kombu's own Redis transport entries are operated all the same, and messages cannot be."""
+    site = Site.of(start_project(server).app)
+    operations.add(site, "report", {"task": "note", "every": "5m"})
+    assert operations.pause_task(site, "report").state == "paused"
+    for verb in (lambda: operations.pause_task(site, "task:note"), lambda: operations.queues(site)):
+        with pytest.raises(ConfigurationError, match="the broker is redis"):
+            verb()
