@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from celery_zsched import planner
 from celery_zsched.blackout_store import Blackouts
@@ -15,6 +16,9 @@ from celery_zsched.entry import EntrySpec, LastRun, decode, occurrence_id
 from celery_zsched.errors import ZschedError
 from celery_zsched.runs import LONGEST_WAIT_US, SENDING_US, Mark, Runs
 from celery_zsched.schedules import Due, Schedules
+
+#: Most entries come again and again with the document that they had before.
+_decode = lru_cache(maxsize=4096)(decode)
 
 #: An entry and its plan, or why there is none.
 Ruling = tuple[EntrySpec, planner.Plan] | Exception
@@ -66,7 +70,7 @@ class Decider:
             raise ruling
         if ruling is not None:
             return ruling
-        spec = decode(due.document)
+        spec = _decode(due.document)
         return spec, planner.plan(spec, last, due.due_us, at_us, zone=self._schedules.zone, rules=self._rules)
 
     def conclude(self, names: Iterable[str]) -> None:

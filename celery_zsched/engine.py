@@ -163,20 +163,21 @@ class Engine:
             last = plan.last
             for send in plan.sends:
                 task_id = self._publisher.send(spec, send, at_us)
-                last = dataclasses.replace(last, task_id=task_id, fired_us=at_us)
                 past.append(Past(send.nominal_us, at_us, "sent", send.cause, task_id, send.missed, by))
-                logger.info(
-                    "sent %s (%s) for %s, %d ms late%s, as %s", spec.name, spec.task,
-                    from_us(send.nominal_us).isoformat(), (at_us - due.due_us) // 1000,
-                    f", standing also for {send.missed} missed" if send.missed else "", task_id,
-                )  # fmt: skip
+                if logger.isEnabledFor(logging.INFO):
+                    logger.info(
+                        "sent %s (%s) for %s, %d ms late%s, as %s", spec.name, spec.task,
+                        from_us(send.nominal_us).isoformat(), (at_us - due.due_us) // 1000,
+                        f", standing also for {send.missed} missed" if send.missed else "", task_id,
+                    )  # fmt: skip
         except PublishError:
             raise
         except Exception as exc:
             # Whatever is wrong with one entry, a custom schedule's own error included, must not stop the others.
             self._failed(due, last, exc)
             return None
-        if plan.sends:
+        if past:
+            last = dataclasses.replace(last, task_id=past[-1].task_id, fired_us=at_us)
             self.lag_us = at_us - due.due_us
         elif plan.held is not None:
             nominal_us, reason = plan.held

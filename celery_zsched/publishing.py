@@ -69,6 +69,8 @@ class CeleryPublisher:
             options["countdown"] = delay_s
         if send.expires_us is not None:
             options["expires"] = from_us(send.expires_us)
+        if not kwargs:
+            options.setdefault("kwargsrepr", "{}")  # as Celery would find out
         task = self._app.tasks.get(spec.task)
         if self._batch is not None:
             options["retry"] = False  # nothing is sent yet, so there is nothing to try again
@@ -101,14 +103,24 @@ class CeleryPublisher:
             # Celery's own scheduler would try a hundred times, while every entry that was claimed waits.
             self._connection.ensure_connection(max_retries=1)
             self._producer = self._app.amqp.Producer(self._connection, auto_declare=False)
-            self._collect(self._producer.channel)
+            if type(self._producer.channel).__module__.startswith("celery_zsched."):
+                self._collect(self._producer)
         return self._producer
 
-    def _collect(self, channel: Any) -> None:
-        """Let a channel of ours keep messages until a flush; another broker's is left as it is."""
-        if type(channel).__module__.startswith("celery_zsched."):
-            self._batch = channel.create_publish_batch(max_size=MAX_BATCH)
-            channel.basic_publish = partial(channel.basic_publish, _publish_batch=self._batch)
+    def _collect(self, producer: Any) -> None:
+        """Let a channel of ours keep messages until a flush. Another broker's is left as it is."""
+        channel = producer.channel
+        self._batch = channel.create_publish_batch(max_size=MAX_BATCH)
+        channel.basic_publish = partial(channel.basic_publish, _publish_batch=self._batch)
+        declare, declared = producer.maybe_declare, set[tuple[type, str]]()
+
+        def declare_once(entity: Any, *args: Any, **kwargs: Any) -> None:
+            # kombu knows what it has declared too, but copies the whole queue each time to find that out.
+            if entity is not None and (type(entity), entity.name) not in declared:
+                declare(entity, *args, **kwargs)
+                declared.add((type(entity), entity.name))
+
+        producer.maybe_declare = declare_once
 
     @contextmanager
     def _broker_faults(self) -> Iterator[None]:
