@@ -84,9 +84,12 @@ class CeleryPublisher:
 
     def flush(self) -> None:
         """Return once the broker has all that was sent."""
-        if self._batch is not None:
-            with self._broker_faults():
-                self._batch.flush()
+        if self._batch is None:
+            return
+        try:
+            self._batch.flush()
+        except Exception as exc:  # by now the messages are made, so whatever fails is the broker's
+            raise self._failed(exc) from exc
 
     def close(self) -> None:
         """Drop the connection; the next message makes a new one."""
@@ -128,11 +131,13 @@ class CeleryPublisher:
         try:
             yield
         except Exception as exc:
-            known = isinstance(exc, OperationalError) or type(exc).__name__ == "BatchPublishError"
-            if not known and not self._is_broken(exc):
+            if not isinstance(exc, OperationalError) and not self._is_broken(exc):
                 raise
-            self.close()
-            raise PublishError(str(exc) or type(exc).__name__) from exc
+            raise self._failed(exc) from exc
+
+    def _failed(self, exc: Exception) -> PublishError:
+        self.close()
+        return PublishError(str(exc) or type(exc).__name__)
 
     def _is_broken(self, exc: Exception) -> bool:
         connection = self._connection

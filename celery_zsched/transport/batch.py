@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from kombu.exceptions import BatchPublishError
+from typing import TYPE_CHECKING, Any
 
 from celery_zsched import scripts
 from celery_zsched.errors import ServerError
@@ -12,6 +10,20 @@ from celery_zsched.timeline import MAX_BATCH
 from celery_zsched.transport.fanout import Publisher
 from celery_zsched.transport.putting import put_all, told_outcome
 from celery_zsched.transport.shared import Broker
+
+if TYPE_CHECKING:
+
+    class BatchPublishError(Exception):
+        """A batch of messages may be published in part."""
+
+else:
+    try:
+        from kombu.exceptions import BatchPublishError
+    except ImportError:  # before kombu 5.7, which has no Producer.batch either
+        from kombu.exceptions import KombuError
+
+        class BatchPublishError(KombuError):
+            """A batch of messages may be published in part."""
 
 
 class PublishBatch:
