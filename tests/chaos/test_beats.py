@@ -72,16 +72,28 @@ def test_a_gap_is_told_with_and_without_the_time_in_which_nobody_could_work() ->
 
 
 @pytest.mark.slow
-def test_beats_under_fire_lose_and_double_nothing() -> None:
-    """Three beats are killed, frozen beyond their lease and stopped; every occurrence is sent once or accounted for."""
-    options = ["--seconds", "8", "--entries", "40", "--pause", "0.5", "--freeze", "3", "--json", "-"]
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param("--broker redis --faults kill,freeze,term", id="kombu"),
+        pytest.param("--broker zsched --faults kill,freeze,term,restart,cut,flush", id="ours"),
+        pytest.param("--broker zsched --faults kill,freeze,term,cut --misfire all --every 2", id="ours-repeats"),
+    ],
+)
+def test_beats_under_fire_lose_and_double_nothing(options: str) -> None:
+    """Three beats are killed, frozen beyond their lease, stopped and cut off: each occurrence once or accounted for.
+
+    What kombu's broker may repeat (a message whose answer was cut off, or one that a dead beat had sent and not moved
+    on) cannot come of these faults while another occurrence is due by the end of the lease.
+    """
+    fixed = "--seconds 8 --entries 40 --pause 0.5 --freeze 3 --json -"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos.beats", *options],
+        [sys.executable, "-m", "tests.chaos.beats", *fixed.split(), *options.split()],
         cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.stdout, done.stderr
     counts = json.loads(done.stdout)
-    wrong = {name: counts[name] for name in ("lost", "doubled", "early", "off_grid", "foreign", "bad_exits")}
-    assert not any(wrong.values()), counts
-    assert counts["occurrences"] >= 40 * 8 and counts["kills"] + counts["freezes"] > 0
+    wrong = ("lost", "doubled", "early", "off_grid", "foreign", "bad_exits", "tracebacks")
+    assert not any(counts[name] for name in wrong), counts
+    assert counts["occurrences"] >= 40 * 4 and counts["kills"] + counts["freezes"] + counts["terms"] > 0
     assert done.returncode == 0

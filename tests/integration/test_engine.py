@@ -1,0 +1,206 @@
+"""Two schedulers in one process, and what happens to an occurrence when one of them stops at any step of sending it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from celery_zsched.beat import Scheduler
+from celery_zsched.engine import Engine, Options
+from celery_zsched.entry import EntrySpec
+from celery_zsched.publishing import CeleryPublisher
+from celery_zsched.schedules import Schedules, State
+from celery_zsched.types import SECOND_US, from_us
+from tests.entries import entry, put_back
+from tests.programs import Sent, messages, sent_of
+from tests.servers import RunningServer, wait_until
+
+LEASE_S = 0.5
+
+
+class KilledError(BaseException):
+    """The end of a scheduler on the spot; nothing catches it."""
+
+
+class Pair:
+    """A server, an app with a broker on it, and as many schedulers as are asked for."""
+
+    def __init__(self, broker: str, open_schedules: Callable[..., Schedules]) -> None:
+        self.app = Celery("pair", broker=broker, set_as_current=False)
+        self._open = open_schedules
+        self._publishers: list[CeleryPublisher] = []
+        self.schedules = open_schedules()
+
+    def engine(self) -> tuple[Engine, CeleryPublisher]:
+        """Return one more scheduler, and what it sends by."""
+        publisher = CeleryPublisher(self.app, prefix="zsched", declared=dict)
+        self._publishers.append(publisher)
+        return Engine(self._open(), publisher, Options(lease_s=LEASE_S)), publisher
+
+    def due(self, spec: EntrySpec) -> None:
+        """Let an entry be due now."""
+        put_back(self.schedules, spec, 0)
+
+    def sent(self) -> list[Sent]:
+        """Take what was sent."""
+        with self.app.connection_for_read() as connection:
+            return [sent for message in messages(connection, "celery") if (sent := sent_of(message)) is not None]
+
+    def close(self) -> None:
+        """Drop the connections."""
+        for publisher in self._publishers:
+            publisher.close()
+        self.app.close()
+
+
+@pytest.fixture
+def ours(valkey: RunningServer, start_server: Callable[..., RunningServer], open_schedules: Any) -> Iterator[Pair]:
+    """Our own broker, on another server than the schedule: they need nothing in common."""
+    pair = Pair(start_server(tcp=True).url.replace("redis://", "zsched+redis://"), open_schedules)
+    yield pair
+    pair.close()
+
+
+@pytest.fixture
+def foreign(valkey: RunningServer, start_server: Callable[..., RunningServer], open_schedules: Any) -> Iterator[Pair]:
+    """kombu's own broker."""
+    pair = Pair(start_server(tcp=True).url, open_schedules)
+    yield pair
+    pair.close()
+
+
+def finish(engine: Engine, schedules: Schedules, name: str) -> None:
+    """Let a scheduler work until the one-off is done."""
+
+    def done() -> bool:
+        engine.turn(0.1)
+        return schedules.get(name).state is State.FINISHED
+
+    wait_until(done, timeout_s=10, what=f"{name} to be finished")
+
+
+def once(schedules: Schedules) -> EntrySpec:
+    """Return an entry of one occurrence, which nothing later can stand for."""
+    return entry("once", from_us(schedules.now_us()))
+
+
+def overtaken(pair: Pair) -> list[Sent]:
+    """Let one scheduler claim a due entry, stand still until the other has sent it, and then go on."""
+    (slow, publisher), (other, _) = pair.engine(), pair.engine()
+    pair.due(once(pair.schedules))
+    send = publisher.send
+
+    def send_late(*args: Any, **how: Any) -> str:
+        finish(other, pair.schedules, "once")
+        return send(*args, **how)
+
+    publisher.send = send_late  # type: ignore[method-assign]
+    slow.turn(0)
+    assert pair.schedules.get("once").last.fired == 1
+    slow.close()
+    other.close()
+    return pair.sent()
+
+
+def test_a_scheduler_that_was_overtaken_between_claim_and_send_is_refused(ours: Pair) -> None:
+    """One message, by the one that took over when the lease had ended."""
+    assert len(overtaken(ours)) == 1
+
+
+def test_a_foreign_broker_gets_a_repeat_with_the_same_task_id(foreign: Pair) -> None:
+    """At least once: whoever must not work twice can tell by the id."""
+    sent = overtaken(foreign)
+    assert len(sent) == 2
+    assert len({one.task_id for one in sent}) == 1
+
+
+STEPS = ["claimed", "before sending", "sent", "before the move", "moved"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_whichever_step_a_scheduler_dies_at_the_occurrence_is_sent_once(ours: Pair, step: str) -> None:
+    """The other one ends what was begun, once the lease is over."""
+    (victim, publisher), (heir, _) = ours.engine(), ours.engine()
+    ours.due(once(ours.schedules))
+
+    def die(*_: Any, **__: Any) -> None:
+        raise KilledError
+
+    def after(deed: Callable[..., Any]) -> Callable[..., Any]:
+        def do_and_die(*args: Any, **how: Any) -> None:
+            deed(*args, **how)
+            raise KilledError
+
+        return do_and_die
+
+    of: Any = {"claimed": victim.schedules, "before the move": victim.schedules, "moved": victim.schedules}
+    name = {"claimed": "last_runs", "before sending": "send", "sent": "flush"}.get(step, "move")
+    owner = of.get(step, publisher)
+    setattr(owner, name, after(getattr(owner, name)) if step in ("sent", "moved") else die)
+    with pytest.raises(KilledError):
+        victim.turn(0)
+    finish(heir, ours.schedules, "once")
+    (sent,) = ours.sent()
+    stored = ours.schedules.get("once")
+    assert (stored.last.nominal_us, stored.last.fired) == (sent.nominal_us, 1)
+    heir.close()
+
+
+def test_an_entry_that_is_deleted_and_made_anew_begins_anew(ours: Pair) -> None:
+    """What was sent in its first life does not bind it in its second, though the moment is the same."""
+    engine, _ = ours.engine()
+    spec = once(ours.schedules)
+    for _life in range(2):
+        ours.due(spec)
+        finish(engine, ours.schedules, "once")
+        ours.schedules.delete("once")
+    assert len(ours.sent()) == 2
+    engine.close()
+
+
+def test_nothing_leaves_a_tick(ours: Pair, valkey: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Not even a fault that nobody thought of; it is logged, and what it hit is sent when its lease is over."""
+    ours.app.conf.update(zsched_url=valkey.url, zsched_lease_timeout=LEASE_S, result_expires=None)
+    scheduler = Scheduler(ours.app)
+    flush, faults = scheduler._publisher.flush, iter([RuntimeError("the moon is not full")] * 2)
+
+    def fail_twice() -> None:
+        for fault in faults:
+            raise fault
+        flush()
+
+    scheduler._publisher.flush = fail_twice  # type: ignore[method-assign]
+    scheduler.max_interval = 0.1
+    ours.due(once(ours.schedules))
+
+    def done() -> bool:
+        scheduler.tick()
+        return ours.schedules.get("once").state is State.FINISHED
+
+    wait_until(done, timeout_s=10, what="the one-off to be finished")
+    assert len(ours.sent()) == 1
+    assert "the moon is not full" in caplog.text
+    scheduler.close()
+
+
+def test_many_due_at_one_instant_are_shared_and_each_is_sent_once(ours: Pair) -> None:
+    """Two schedulers by turns, 1,200 entries, batches of at most 256."""
+    (one, _), (other, _) = ours.engine(), ours.engine()
+    now_us = ours.schedules.now_us()
+    specs = [entry(f"entry-{number}", from_us(now_us + 2 * SECOND_US)) for number in range(1200)]
+    ours.schedules.save_many(specs)
+    sent: list[Sent] = []
+
+    def all_sent() -> bool:
+        one.turn(0.05)
+        other.turn(0.05)
+        sent.extend(ours.sent())
+        return len(sent) >= 1200
+
+    wait_until(all_sent, what="1,200 messages")
+    assert sorted(each.entry for each in sent) == sorted(spec.name for spec in specs)
+    one.close()
+    other.close()
