@@ -109,7 +109,7 @@ class Channel(virtual.Channel):
     def _row(self, message: dict[str, Any]) -> list[scripts.Argument]:
         headers = message["headers"]
         due = wire_format.due_us(message, app_time_zone)
-        mark = wire_format.mark_of(headers)
+        mark = wire_format.mark_of(headers, message.get("body") or b"")
         return [
             wire_format.task_id(headers) or uuid(),
             wire_format.encode(message, dumps=_dumps),
