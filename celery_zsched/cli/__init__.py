@@ -38,6 +38,8 @@ _HOMES = {
     "beats": "watching",
     "health": "watching",
     "audit": "watching",
+    "doctor": "doctoring",
+    "blackout": "doctoring",
     "plan": "watching",
     "export": "carrying",
     "import": "carrying",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from celery_zsched.operations.carrying import export
+    from celery_zsched.operations.doctoring import doctor
     from celery_zsched.operations.editing import add, edit, remove
     from celery_zsched.operations.explaining import explain
     from celery_zsched.operations.holding import Holding, paused
@@ -50,6 +51,7 @@ _HOMES = {
     "dead": "messages",
     "dead_purge": "messages",
     "dead_requeue": "messages",
+    "doctor": "doctoring",
     "edit": "editing",
     "explain": "explaining",
     "export": "carrying",
@@ -86,6 +88,7 @@ __all__ = [
     "dead",
     "dead_purge",
     "dead_requeue",
+    "doctor",
     "edit",
     "explain",
     "export",

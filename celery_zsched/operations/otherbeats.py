@@ -36,13 +36,14 @@ def import_django(site: Site, *, dry_run: bool = False, copy: bool = False) -> R
         if not apps.ready:
             django.setup()
         from django_celery_beat.models import PeriodicTask, PeriodicTasks
+
+        rows = list(PeriodicTask.objects.select_related("interval", "crontab", "solar", "clocked").order_by("name"))
     except Exception as exc:
         raise ConfigurationError(
             f"django-celery-beat cannot be read: {type(exc).__name__}: {exc}; run this where its beat ran, with "
             "DJANGO_SETTINGS_MODULE set"
         ) from exc
     report = Report(dry_run=dry_run)
-    rows = list(PeriodicTask.objects.select_related("interval", "crontab", "solar", "clocked").order_by("name"))
     if not (dry_run or copy):
         for row in rows:
             if row.enabled:

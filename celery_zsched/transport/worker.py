@@ -10,6 +10,7 @@ import logging
 import sys
 import threading
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from celery_zsched import message as wire_format
@@ -144,6 +145,8 @@ def make_step() -> type:
 
         def start(self, consumer: Any) -> None:
             transport = consumer.connection.transport
+            # Also of workers that a program starts: those of the shell know the commands already.
+            import_module("celery_zsched.control")
             transport.broker.holder = consumer.hostname
             transport.buried_hook = lambda queue, ids: tell_backend(consumer.app, transport.broker, queue, ids)
             warn_if_evicting(transport.broker)
