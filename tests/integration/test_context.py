@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,15 +43,29 @@ SOURCE = """
 """
 
 
-@pytest.mark.parametrize("protocol", [2, 1])
-@pytest.mark.parametrize("pool", ["solo", "prefork", "threads"])
+@pytest.mark.parametrize(
+    ("pool", "protocol", "broker"),
+    [
+        ("solo", 2, ""),
+        ("prefork", 2, ""),
+        ("threads", 2, ""),
+        ("prefork", 1, ""),
+        ("prefork", 2, "zsched+"),
+        ("threads", 1, "zsched+"),
+    ],
+)
 def test_a_task_knows_its_occurrence(
-    start_server: Callable[..., RunningServer], start_project: Callable[..., Project], protocol: int, pool: str,
-    close_later: Callable[[Any], Any],
+    start_server: Callable[..., RunningServer], start_project: Callable[..., Project], pool: str, protocol: int,
+    broker: str, close_later: Callable[[Any], Any],
 ) -> None:  # fmt: skip
-    """In each pool, by both message protocols, at the first try and the second; what the task sends is not it."""
+    """In each pool, by both message protocols, at the first try and the second, on kombu's broker and ours.
+
+    What the task itself sends is not the occurrence.
+    """
     server = start_server(tcp=True)
-    project = start_project(server, SOURCE.format(url=server.url), task_protocol=protocol)
+    project = start_project(
+        SimpleNamespace(url=broker + server.url), SOURCE.format(url=server.url), task_protocol=protocol
+    )
     client: Any = close_later(redis.Redis.from_url(server.url))
     due = datetime.now(timezone.utc).replace(microsecond=250_000) + timedelta(seconds=3)
     Entry("once", "tell", due, app=project.app).save()

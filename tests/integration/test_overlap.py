@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,7 +32,8 @@ SOURCE = """
 
     def say(what, entry, **more):
         seconds, microseconds = server.time()
-        server.rpush("said", json.dumps(dict(more, what=what, entry=entry, at=seconds + microseconds / 1e6, pid=os.getpid())))
+        at = seconds + microseconds / 1e6
+        server.rpush("said", json.dumps(dict(more, what=what, entry=entry, at=at, pid=os.getpid())))
 
     @app.task(name="work", bind=True)
     def work(self, entry, lasts, failures=0):
@@ -100,26 +102,33 @@ class Scene:
 
 @pytest.fixture
 def scene(
-    start_server: Callable[..., RunningServer], start_project: Callable[..., Project],
+    request: pytest.FixtureRequest, start_server: Callable[..., RunningServer], start_project: Callable[..., Project],
     close_later: Callable[[Any], Any],
 ) -> Scene:  # fmt: skip
-    """A beat on a server of its own, with kombu's own Redis transport as the broker."""
+    """A beat on a server of its own, with kombu's own Redis transport as the broker, or ours where a test asks."""
     server = start_server(tcp=True)
-    made = Scene(server, start_project(server, SOURCE.format(url=server.url), zsched_run_lease=2.0))
+    broker = SimpleNamespace(url=getattr(request, "param", "") + server.url)
+    made = Scene(server, start_project(broker, SOURCE.format(url=server.url), zsched_run_lease=2.0))
     close_later(made.client)
     return made
 
 
+#: Our own broker, for the fixture ``scene``.
+OURS = "zsched+"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("pool", "workers"),
+    ("scene", "pool", "workers"),
     [
-        (("--pool=prefork", "--concurrency=3"), 1),
-        (("--pool=threads", "--concurrency=3"), 1),
-        (("--pool=solo",), 2),
-        (("--pool=gevent", "--concurrency=3"), 1),
+        ("", ("--pool=prefork", "--concurrency=3"), 1),
+        ("", ("--pool=threads", "--concurrency=3"), 1),
+        ("", ("--pool=solo",), 2),
+        ("", ("--pool=gevent", "--concurrency=3"), 1),
+        (OURS, ("--pool=prefork", "--concurrency=3"), 1),
     ],
-    ids=["prefork", "threads", "solo", "gevent"],
+    ids=["prefork", "threads", "solo", "gevent", "prefork, our broker"],
+    indirect=["scene"],
 )
 def test_no_two_runs_at_once_in_any_pool(scene: Scene, pool: tuple[str, ...], workers: int) -> None:
     """Tasks that are acked as they begin, and last longer than their interval and their lease, run one at a time."""
@@ -190,6 +199,7 @@ def test_a_child_that_is_killed_lets_its_run_lapse(scene: Scene) -> None:
     assert 1.0 < begins[1].at - begin.at < 8.0
 
 
+@pytest.mark.parametrize("scene", ["", OURS], ids=["kombu's broker", "our broker"], indirect=True)
 def test_a_run_goes_on_through_its_retries(scene: Scene) -> None:
     """Between two tries of a task nothing else of its entry runs, and each try knows its occurrence."""
     scene.worker("--pool=threads", "--concurrency=3")
