@@ -168,7 +168,7 @@ class Project:
         self._counter += 1
         command = [sys.executable, "-m", "celery", "-A", MODULE, *args]
         # Nothing is written beside the module: within one second a rewritten one would look the same.
-        environment = {"PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
+        environment = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", **(env or {})}
         program = Program(command, directory=self.directory, name=f"{name}{self._counter}", env=environment)
         self._programs.append(program)
         return program
