@@ -73,7 +73,7 @@ class Engine:
         #: How late the last occurrence was sent, in microseconds.
         self.lag_us = 0
         self._publisher = publisher
-        self._decider = Decider(schedules, options.rules)
+        self._decider = Decider(schedules, options.rules, lease_s=options.lease_s)
         self._lease_us = round(options.lease_s * SECOND_US)
         self._held: dict[str, Due] = {}
         self._failures = 0
@@ -151,6 +151,7 @@ class Engine:
             # What of this chunk the broker has all the same is refused when it comes again.
             self._failed_to_publish(dues, exc)
             return False
+        self._decider.sent([move.hold.id for move in moves])
         self._move(moves)
         return True
 
