@@ -16,6 +16,7 @@ from celery_zsched.entry import EntrySpec, LastRun, decode, occurrence_id
 from celery_zsched.errors import ZschedError
 from celery_zsched.runs import LONGEST_WAIT_US, SENDING_US, Mark, Runs
 from celery_zsched.schedules import Due, Schedules
+from celery_zsched.types import SECOND_US
 
 #: Most entries come again and again with the document that they had before.
 _decode = lru_cache(maxsize=4096)(decode)
@@ -25,10 +26,15 @@ Ruling = tuple[EntrySpec, planner.Plan] | Exception
 
 
 class Decider:
-    """Plans entries of a schedule by the app's rules. One scheduler's, not for several threads at once."""
+    """Plans entries of a schedule by the app's rules. One scheduler's, not for several threads at once.
 
-    def __init__(self, schedules: Schedules, rules: planner.Rules) -> None:
+    ``lease_s`` is how long an entry stays with this scheduler if it falls silent, in seconds.
+    """
+
+    def __init__(self, schedules: Schedules, rules: planner.Rules, *, lease_s: float) -> None:
         self._schedules = schedules
+        # Longer than another scheduler waits before it takes over.
+        self._sending_us = max(SENDING_US, round(2 * lease_s * SECOND_US))
         self._rules = rules
         self._runs = Runs(schedules)
         self._blackouts = Blackouts(schedules)
@@ -73,10 +79,16 @@ class Decider:
         spec = _decode(due.document)
         return spec, planner.plan(spec, last, due.due_us, at_us, zone=self._schedules.zone, rules=self._rules)
 
+    def sent(self, names: Iterable[str]) -> None:
+        """Note that the broker has what was to be sent of these entries; to be called before they are moved on.
+
+        So a scheduler that dies in between leaves the entry to one that sends the same again, and no run without a mark.
+        """
+        self._runs.mark(self._marks({name: self._alone[name] for name in names if name in self._alone}, "sent"))
+
     def conclude(self, names: Iterable[str]) -> None:
-        """Note that what was decided about these entries is done: sent, and moved on."""
+        """Note that these entries were moved on: those with an occurrence kept back are due when their run ends."""
         done = {name: self._alone.pop(name) for name in names if name in self._alone}
-        self._runs.mark(self._marks(done, "sent"))
         self._runs.wait([name for name, (_, plan) in done.items() if plan.last.buffered_us is not None])
 
     # -- Inside
@@ -124,7 +136,7 @@ class Decider:
             for send in plan.sends:
                 id_ = self._id_of(spec)(send.nominal_us)
                 if note == "sending":
-                    marks.append(Mark(name, id_, "sending", for_us=SENDING_US))
+                    marks.append(Mark(name, id_, "sending", for_us=self._sending_us))
                 else:
                     marks.append(Mark(name, id_, "sent", until_us=send.expires_us))
         return marks

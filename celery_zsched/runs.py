@@ -15,7 +15,7 @@ from celery_zsched.schedules import Schedules
 from celery_zsched.timeline import MAX_BATCH
 from celery_zsched.types import SECOND_US
 
-#: How long an occurrence that is being sent counts as outstanding before the scheduler says that it was sent.
+#: How long at least an occurrence that is being sent counts before the scheduler says that it was sent.
 SENDING_US = 10 * SECOND_US
 
 #: For how long after its sending a run may wait for a worker. Its message expires then, so that it cannot begin later.
