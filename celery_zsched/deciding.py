@@ -82,7 +82,7 @@ class Decider:
     def sent(self, names: Iterable[str]) -> None:
         """Note that the broker has what was to be sent of these entries; to be called before they are moved on.
 
-        So a scheduler that dies in between leaves the entry to one that sends the same again, and no run without a mark.
+        So a scheduler that dies in between leaves the entry to one that sends the same again, and no unmarked run.
         """
         self._runs.mark(self._marks({name: self._alone[name] for name in names if name in self._alone}, "sent"))
 
