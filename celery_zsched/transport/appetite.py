@@ -35,9 +35,10 @@ class Appetite:
             wanted = self._left // 3
         return min(credit, at_most, max(1, wanted))
 
-    def took(self, count: int, left: int, now: float) -> None:
-        """Note what a claim brought, and what was left that is due."""
+    def took(self, count: int, left: int, now: float, *, rung: bool = False) -> None:
+        """Note what a claim brought, and what was left that is due; ``rung``: it followed a ring, so more may come."""
         # If nobody else took a part of the burst while we waited, nobody is hungry.
         self._alone = left > 0 and 0 < self._left <= count + left
         self._left = left
-        self.not_before = now + COURTESY_S if 0 < left < LONG and not self._alone else 0.0
+        burst = 0 < left < LONG and not self._alone
+        self.not_before = now + COURTESY_S if burst or (rung and count and not left) else 0.0

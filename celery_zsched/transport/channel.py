@@ -270,7 +270,8 @@ class Channel(virtual.Channel):
         hungry = [source for source in order if not source.dry or (busy and now - source.asked_at > RECHECK_S)]
         share = max(1, credit // len(hungry)) if hungry and self._in_turn else credit
         for source in hungry:
-            limit = source.limit(min(share, credit), now)
+            # Of several queues none is kept waiting for politeness while nothing else is at hand.
+            limit = source.limit(min(share, credit), now, courteous=len(order) == 1 or self._holds_any())
             if limit > 0:
                 plan.append((source, limit))
                 credit -= limit
@@ -280,6 +281,9 @@ class Channel(virtual.Channel):
 
     def _qos_credit(self, at_most: int) -> int:
         return int(self.qos.credit(at_most))
+
+    def _holds_any(self) -> bool:
+        return bool(self._buffered or self.qos.delivered)
 
     def resumes_at(self, credit: int) -> float:
         """Return when the next claim is worth its while: a credit of a few is given a moment to grow after a claim."""
@@ -315,21 +319,21 @@ class Channel(virtual.Channel):
 
     def deliver_next(self) -> bool:
         """Hand one claimed message to its consumer; return False if there is none."""
-        if not self._buffered:
-            return False
         sources = self.sources
-        if len(sources) == 1:
-            (source,) = sources.values()
-        else:
-            source = next(sources[queue] for queue in self._order.consume(len(sources)) if sources[queue].buffer)
-            self._order.rotate(source.queue)
-        tag, body, count = source.buffer.popleft()
-        self._buffered -= 1
-        if source.no_ack or tag in source.desk.held:
-            message = self._message(source, tag, body, count)
-            if message is not None:
-                source.callback(message)
-        return True
+        while self._buffered:
+            if len(sources) == 1:
+                (source,) = sources.values()
+            else:
+                source = next(sources[queue] for queue in self._order.consume(len(sources)) if sources[queue].buffer)
+                self._order.rotate(source.queue)
+            tag, body, count = source.buffer.popleft()
+            self._buffered -= 1
+            if source.no_ack or tag in source.desk.held:  # it may have been lost meanwhile
+                message = self._message(source, tag, body, count)
+                if message is not None:
+                    source.callback(message)
+                    return True
+        return False
 
     def _message(self, source: Source, tag: str, body: bytes, count: int) -> delivery.Message | None:
         try:
@@ -384,7 +388,8 @@ class Channel(virtual.Channel):
     def rejected(self, desk: Any, tag: str, count: int, *, requeue: bool) -> None:
         """End a message that its consumer refused."""
         settings = self.broker.settings
-        if requeue and desk.delivery_limit and count >= desk.delivery_limit:
+        limit = self.broker.rules.get(desk.queue, {}).get("delivery_limit", desk.delivery_limit)
+        if requeue and limit and count >= limit:
             logger.error(
                 "message %s of queue %s was handed back after %d deliveries and is set aside with the dead; see "
                 "it with `celery zsched dead`",

@@ -160,6 +160,7 @@ class Poller:
         for source in self._sources():
             if key is None or source.bell == key:
                 source.dry = False
+                source.rung = key is not None
 
     def _drop_pops(self) -> None:
         self._stale_pops = False

@@ -54,6 +54,8 @@ class Source:
         self.buffer: deque[Waiting] = deque()
         #: Whether the last claim found nothing more that is due.
         self.dry = False
+        #: Whether somebody rang since the last claim.
+        self.rung = False
         self.asked_at = 0.0
         #: When to claim again without a ring, by our monotonic clock.
         self.wake_at: float | None = None
@@ -87,10 +89,12 @@ class Source:
 
     def _delete_if_last(self, wires: Wires) -> None:
         if wires.call(self.desk.touch_call, [-1]) == 0:
-            wires.call(self.broker.call("drop", self.queue), [0, 1])
+            wires.call(self.broker.call("drop", self.queue), [0, 0])
 
-    def limit(self, credit: int, now: float) -> int:
-        """Return how many messages to claim now."""
+    def limit(self, credit: int, now: float, *, courteous: bool) -> int:
+        """Return how many messages to claim now; who is ``courteous`` leaves the rest of a burst to others at first."""
+        if not courteous:
+            self.appetite.not_before = 0.0
         if self.no_ack:
             # Removed as it is claimed: what is not delivered would be lost with us.
             return min(1, self.appetite.limit(credit, 1, now))
@@ -130,7 +134,8 @@ class Source:
                     held[tag] = now
             if keep:
                 self.broker.keeper.hold()
-        self.appetite.took(count, left, now)
+        self.appetite.took(count, left, now, rung=self.rung)
+        self.rung = False
         self.asked_at = now
         wake_us = int(answer[1])
         self.wake_at = now + (wake_us - int(answer[0])) / 1e6 if wake_us else None

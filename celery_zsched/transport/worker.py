@@ -203,40 +203,42 @@ def show_scheduled() -> None:
         consumer = state.consumer
         if consumer.task_consumer is not None and consumer.connection is not None and is_ours(consumer.connection):
             for queue in consumer.task_consumer.queues:
-                rows += waiting_in_broker(consumer.connection.transport.broker, queue.name)
+                rows += waiting_in_broker(consumer.connection.transport.broker, queue.name, consumer.hostname)
         return rows
 
     scheduled.shows_broker = True  # type: ignore[attr-defined]
     Panel.data["scheduled"] = Panel.data["dump_schedule"] = scheduled
 
 
-def waiting_in_broker(broker: Broker, queue: str) -> list[dict[str, Any]]:
+def waiting_in_broker(broker: Broker, queue: str, hostname: str) -> list[dict[str, Any]]:
     """Return the next tasks of a queue that are not due yet, in the form of ``inspect scheduled``."""
-    now = broker.wires.now_us()
     rows: list[dict[str, Any]] = []
-    for waiting in broker.timeline(queue).upcoming(SHOWN_MOST, Upcoming("", now, 0, b"")):
+    for waiting in broker.timeline(queue).upcoming(SHOWN_MOST, Upcoming("", broker.wires.now_us(), 0, b"")):
         try:
-            headers = wire_format.decode(waiting.body)["headers"]
+            payload = wire_format.decode(waiting.body)
         except ValueError:
             continue
-        rows.append(
-            {
-                "eta": from_us(waiting.due_us).isoformat(),
-                "priority": waiting.level,
-                "request": {
-                    "id": headers.get("id", waiting.id),
-                    "name": headers.get("task"),
-                    "type": headers.get("task"),
-                    "args": headers.get("argsrepr"),
-                    "kwargs": headers.get("kwargsrepr"),
-                    "hostname": None,
-                    "time_start": None,
-                    "acknowledged": False,
-                    "delivery_info": {"routing_key": queue, "exchange": "", "priority": waiting.level},
-                    "worker_pid": None,
-                },
-            }
-        )
+        headers, properties = payload["headers"], payload["properties"]
+        try:
+            args, kwargs, _ = Message(payload, None).decode()
+        except Exception:  # of another serializer, or compressed: its own summary will do
+            args, kwargs = headers.get("argsrepr"), headers.get("kwargsrepr")
+        request = {
+            "id": headers.get("id", waiting.id),
+            "name": headers.get("shadow") or headers.get("task"),
+            "args": args,
+            "kwargs": kwargs,
+            "type": headers.get("task"),
+            "hostname": hostname,
+            "time_start": None,
+            "acknowledged": False,
+            "delivery_info": {
+                **properties["delivery_info"], "priority": properties.get("priority"), "redelivered": False
+            },
+            "worker_pid": None,
+        }  # fmt: skip
+        # Celery's own rows have the priority of a timer here.
+        rows.append({"eta": from_us(waiting.due_us).isoformat(), "priority": 6, "request": request})
     return rows
 
 

@@ -1,0 +1,540 @@
+"""The transport by kombu's own means, on every kind of server."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import kombu
+import pytest
+from kombu.exceptions import BatchPublishError, ChannelError, InconsistencyError, OperationalError
+
+import celery_zsched  # noqa: F401  makes the transport known
+from celery_zsched.transport.channel import Channel
+from tests.servers import RunningServer, wait_until
+
+
+class Client:
+    """A connection with what tests want of it."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self.connection = kombu.Connection(f"zsched+{url}", transport_options=options)
+        self.channel: Channel = self.connection.default_channel
+        self.producer = kombu.Producer(self.channel)
+        self._taken: list[Any] = []
+
+    def send(self, body: Any, queue: str = "q", **kwargs: Any) -> None:
+        """Publish to a queue by its name."""
+        self.producer.publish(body, routing_key=queue, **kwargs)
+
+    def consume(self, *queues: str | kombu.Queue, prefetch: int = 0, **kwargs: Any) -> kombu.Consumer:
+        """Consume from queues; messages are kept for :meth:`next`."""
+        channel = self.connection.channel()
+        if prefetch:
+            channel.basic_qos(0, prefetch, False)
+        consumer = kombu.Consumer(
+            channel, [queue if isinstance(queue, kombu.Queue) else kombu.Queue(queue) for queue in queues],
+            on_message=self._taken.append, **kwargs,
+        )  # fmt: skip
+        consumer.consume()
+        return consumer
+
+    def next(self, timeout: float = 5) -> kombu.Message:
+        """Return the next message."""
+        self.connection.drain_events(timeout=timeout)
+        return self._taken.pop(0)
+
+    def all(self, count: int) -> list[Any]:
+        """Take, ack and return the bodies of so many messages."""
+        bodies = []
+        for _ in range(count):
+            message = self.next()
+            message.ack()
+            bodies.append(message.payload)
+        return bodies
+
+    def nothing(self, timeout: float = 0.2) -> None:
+        """Show that nothing comes."""
+        with pytest.raises(TimeoutError):
+            self.connection.drain_events(timeout=timeout)
+
+    def counts(self, queue: str = "q") -> Any:
+        """Return how many messages stand where."""
+        return self.channel.broker.timeline(queue).counts()
+
+    def settled(self, queue: str = "q") -> None:
+        """Wait until nothing is leased any more."""
+        wait_until(lambda: self.counts(queue).leased == 0, what="the acks")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.release()
+
+
+@pytest.fixture
+def client(any_server: RunningServer) -> Iterator[Client]:
+    """A connection to an empty server of each kind."""
+    one = Client(any_server.url)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def connect(valkey: RunningServer) -> Iterator[Callable[..., Client]]:
+    """Make connections to an empty server: ``connect(option=…)``."""
+    made: list[Client] = []
+
+    def make(**options: Any) -> Client:
+        made.append(Client(valkey.url, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def in_seconds(seconds: float) -> str:
+    """Return an ETA."""
+    return (datetime.now(timezone.utc) + timedelta(seconds=seconds)).isoformat()
+
+
+def test_messages_come_in_order_and_are_gone_when_acked(client: Client) -> None:
+    """What is published first comes first; an ack ends it."""
+    for n in range(100):
+        client.send({"n": n})
+    assert client.channel._size("q") == 100
+    client.consume("q", prefetch=10)
+    assert [body["n"] for body in client.all(100)] == list(range(100))
+    client.settled()
+    client.nothing()
+    assert client.counts().ready == 0
+
+
+def test_the_same_task_id_twice_is_two_messages(client: Client) -> None:
+    """A retry is published under its task's id while that runs."""
+    for _ in range(2):
+        client.send("x", headers={"id": "one", "task": "t"})
+    client.consume("q")
+    assert len(client.all(2)) == 2
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00\xff\n" * 10, b"x" * 3_000_000], ids=["empty", "binary", "large"])
+def test_bodies_are_raw_bytes(client: Client, body: bytes) -> None:
+    """A body of any size and content comes back to the byte."""
+    client.send(body, content_type="application/data", content_encoding="binary")
+    client.consume("q")
+    assert client.next(timeout=20).body == body
+
+
+def test_an_eta_is_kept_by_the_broker(client: Client) -> None:
+    """A message with an ETA is delivered at it and not before, whoever waits; one without goes first."""
+    client.consume("q")
+    due = time.time() + 0.5
+    client.send("later", headers={"eta": datetime.fromtimestamp(due, timezone.utc).isoformat()})
+    client.send("now")
+    assert client.next().payload == "now"
+    assert client.counts().delayed == 1
+    assert client.next().payload == "later"
+    assert 0 <= time.time() - due < 0.2
+
+
+def test_priorities_are_served_lowest_first_with_ten_levels(connect: Callable[..., Client]) -> None:
+    """Redis's order is the default, first in first out in each level; AMQP's order and fewer levels are options."""
+    for options, expected in [
+        ({}, [0, 0, 3, 3, 5, 5, 9, 9]),
+        ({"priority_order": "amqp", "prefix": "b"}, [9, 9, 5, 5, 3, 3, 0, 0]),
+        ({"priority_steps": [0, 3, 6, 9], "prefix": "c"}, [0, 0, 5, 5, 3, 3, 9, 9]),
+    ]:
+        client = connect(**options)
+        for priority in (5, 5, 0, 0, 9, 9, 3, 3):
+            client.send(priority, priority=priority)
+        client.consume("q", prefetch=1)
+        assert client.all(8) == expected
+
+
+def test_a_priority_out_of_range_is_clamped(connect: Callable[..., Client]) -> None:
+    """Priority 50 is the lowest there is, and not the first."""
+    client = connect()
+    client.send("low", priority=50)
+    client.send("high", priority=0)
+    client.consume("q")
+    assert client.all(2) == ["high", "low"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "first"),
+    [("round_robin", 10), ("priority", 45), ("sorted", 5)],
+)
+def test_queues_are_served_by_strategy(connect: Callable[..., Client], strategy: str, first: int) -> None:
+    """A small queue beside a big one is served soon, last or first, as asked."""
+    client = connect(queue_order_strategy=strategy)
+    for _ in range(40):
+        client.send("z", "z")
+    for _ in range(5):
+        client.send("b", "b")
+    client.consume("z", "b", prefetch=1)
+    assert client.all(45)[:first].count("b") == 5
+
+
+def test_prefetch_credit_is_never_exceeded(client: Client) -> None:
+    """No more messages are leased than the prefetch count allows."""
+    for n in range(50):
+        client.send(n)
+    client.consume("q", prefetch=7)
+    messages = [client.next() for _ in range(7)]
+    client.nothing()
+    assert client.counts().leased == 7
+    for message in messages:
+        message.ack()
+    assert client.all(43) == list(range(7, 50))
+
+
+def test_a_handed_back_message_comes_again_marked(client: Client) -> None:
+    """A message that is requeued is delivered again, says so, and counts."""
+    client.send("x")
+    client.consume("q", prefetch=1)
+    client.next().requeue()
+    again = client.next()
+    assert again.delivery_info["redelivered"] is True
+    assert again.properties["delivery_count"] == 1
+    again.reject()
+    client.settled()
+    assert client.counts().dead == 0
+
+
+def test_too_many_hand_backs_end_with_the_dead(connect: Callable[..., Client]) -> None:
+    """After the delivery limit a message is set aside; the queue's own limit has the last word."""
+    client = connect(delivery_limit=2)
+    client.send("x")
+    client.consume("q", prefetch=1)
+    client.next().requeue()
+    client.next().requeue()
+    client.nothing()
+    assert client.counts().dead == 1
+    strict = kombu.Queue("strict", queue_arguments={"x-delivery-limit": 1})
+    client.consume(strict)
+    client.send("y", "strict")
+    client.next().requeue()
+    client.nothing()
+    assert client.counts("strict").dead == 1
+
+
+def test_closing_gives_back_what_was_not_worked_on(client: Client) -> None:
+    """What a channel had claimed is free for others once it is closed, in its place and uncounted."""
+    for n in range(20):
+        client.send(n)
+    consumer = client.consume("q", prefetch=10)
+    held = client.next()
+    consumer.channel.close()
+    wait_until(lambda: client.counts().ready == 19, what="the rest to be given back")
+    held.ack()  # what was worked on is acked by whatever connection there is
+    wait_until(lambda: client.counts().leased == 0, what="the ack")
+    client.consume("q")
+    bodies = [client.next() for _ in range(19)]
+    assert [message.payload for message in bodies] == list(range(1, 20))
+    assert not any(message.delivery_info.get("redelivered") for message in bodies)
+
+
+def test_a_consumer_without_acks_removes_at_once(client: Client) -> None:
+    """With no_ack nothing is leased."""
+    for n in range(3):
+        client.send(n)
+    client.consume("q", no_ack=True)
+    assert [client.next().payload for _ in range(3)] == [0, 1, 2]
+    assert client.counts().leased == client.counts().ready == 0
+
+
+def test_a_malformed_message_is_set_aside(client: Client) -> None:
+    """What is no message of ours goes to the dead, and the rest goes on."""
+    from celery_zsched.types import Item
+
+    client.channel.broker.timeline("q").put([Item("foreign", b"no message")])
+    client.send("fine")
+    client.consume("q")
+    assert client.next().payload == "fine"
+    assert client.counts().dead == 1
+
+
+def test_expired_messages_are_dropped_from_their_due_moment_on(client: Client) -> None:
+    """A message whose time to live is over is not delivered; the time counts from when it was due."""
+    client.send("short", expiration=0.05)
+    client.send("delayed", expiration=0.3, headers={"eta": in_seconds(0.4)})
+    brief = kombu.Queue("brief", message_ttl=0.05)
+    brief(client.channel).declare()
+    client.send("of the queue", "brief")
+    over = time.monotonic() + 0.2
+    wait_until(lambda: time.monotonic() > over)
+    client.consume("q", brief)
+    assert client.next().payload == "delayed"
+    client.nothing()
+
+
+def test_a_bounded_queue_drops_its_oldest(client: Client) -> None:
+    """x-max-length keeps the newest."""
+    bounded = kombu.Queue("bounded", max_length=3)
+    bounded(client.channel).declare()
+    for n in range(10):
+        client.send(n, "bounded")
+    client.consume(bounded)
+    assert client.all(3) == [7, 8, 9]
+
+
+def test_purge_takes_what_waits_and_leaves_what_is_leased(client: Client) -> None:
+    """Waiting and delayed messages go and are counted, leased ones stay."""
+    client.send("leased")
+    client.consume("q", prefetch=1)
+    client.next()
+    for _ in range(4):
+        client.send("waiting")
+    client.send("delayed", headers={"eta": in_seconds(100)})
+    assert client.channel.queue_purge("q") == 5
+    assert client.counts().leased == 1
+
+
+def test_monitors_read_ready_messages(client: Client) -> None:
+    """Passive declare, LLEN and the transport's name say what monitors expect."""
+    for priority in (0, 5, 9):
+        client.send("ready", priority=priority)
+    client.send("delayed", headers={"eta": in_seconds(100)})
+    assert client.channel.queue_declare("q", passive=True).message_count == 3
+    assert client.channel.client.llen("q") == 3
+    assert client.connection.info()["transport"] == "redis"
+    assert client.connection.as_uri().startswith("zsched+")
+    with pytest.raises(ChannelError, match="NOT_FOUND"):
+        client.channel.queue_declare("unknown", passive=True)
+
+
+def test_exchanges_route(client: Client) -> None:
+    """Direct exchanges by the whole key, topics by pattern, kept fanouts to every queue."""
+    direct, topic, fanout = (kombu.Exchange(kind, kind) for kind in ("direct", "topic", "fanout"))
+    bindings = [(direct, "d.1"), (topic, "t.*"), (topic, "#"), (fanout, "")]
+    queues = [kombu.Queue(f"q{n}", exchange, routing_key=key) for n, (exchange, key) in enumerate(bindings)]
+    client.consume(*queues)
+    other = Client(client.connection.as_uri().removeprefix("zsched+"))
+    for exchange, key in [(direct, "d.1"), (topic, "t.x"), (fanout, "any")]:
+        exchange(other.channel).declare()
+        other.producer.publish(exchange.name, exchange=exchange.name, routing_key=key)
+    assert sorted(client.all(4)) == ["direct", "fanout", "topic", "topic"]
+    client.nothing()
+    with pytest.raises(InconsistencyError, match="goes nowhere"):
+        other.producer.publish("x", exchange="nobody", routing_key="k")
+    other.close()
+
+
+def test_a_lost_table_of_bindings_heals(client: Client) -> None:
+    """When the server has lost the bindings, those who declared them make them anew."""
+    queue = kombu.Queue("q", kombu.Exchange("x", "direct"), routing_key="k")
+    client.consume(queue)
+    client.channel.client.flushall()
+    client.channel.broker.exchanges._tables.clear()
+    producer = kombu.Producer(client.connection.channel(), queue.exchange)
+    producer.publish("x", routing_key="k")
+    assert client.next().payload == "x"
+
+
+def test_broadcasts_reach_who_listens(client: Client) -> None:
+    """Queues of consumers that come and go get what is sent while they are there, filtered by routing key."""
+    exchange = kombu.Exchange("news", "fanout")
+    client.consume(kombu.Queue("mine", exchange, routing_key="worker.#", auto_delete=True))
+    client.nothing(timeout=0.1)
+    for key in ("worker.on", "task.on", "worker"):
+        client.producer.publish(key, exchange="news", routing_key=key)
+    assert client.all(2) == ["worker.on", "worker"]
+    client.nothing()
+
+
+def test_remote_control_is_caught_up_with_once(connect: Callable[..., Client]) -> None:
+    """What is sent to a mailbox while its link is down comes when it is up again, once; old commands do not come."""
+    box = kombu.Queue("me.celery.pidbox", kombu.Exchange("celery.pidbox", "fanout"), auto_delete=True)
+    sender = connect()
+    kombu.Exchange("celery.pidbox", "fanout")(sender.channel).declare()
+    sender.producer.publish("old", exchange="celery.pidbox")
+    client = connect()
+    client.consume(box, no_ack=True)
+    client.nothing(timeout=0.1)
+    sender.producer.publish("one", exchange="celery.pidbox")
+    assert client.next().payload == "one"
+    client.connection.transport.poller.listener.close()
+    sender.producer.publish("two", exchange="celery.pidbox")
+    assert client.next().payload == "two"
+    client.nothing()
+
+
+def test_a_batch_is_published_in_few_round_trips(connect: Callable[..., Client]) -> None:
+    """kombu's batches put hundreds of messages at once, to several queues, with ETAs and priorities."""
+    client = connect()
+    raw = client.channel.client
+    before = raw.info("stats")["total_reads_processed"]
+    with client.producer.batch(max_size=500):
+        for n in range(2000):
+            client.send(n, f"q{n % 2}", priority=n % 3, headers={"eta": in_seconds(100)} if n % 10 == 0 else {})
+    assert raw.info("stats")["total_reads_processed"] - before < 60
+    assert sum(client.counts(f"q{n}").ready + client.counts(f"q{n}").delayed for n in (0, 1)) == 2000
+
+
+def test_a_batch_that_fails_says_so(start_server: Callable[..., RunningServer]) -> None:
+    """A batch cut short raises, and of each message there is one copy or none."""
+    server = start_server()
+    client = Client(server.url)
+    client.send("warm")
+    with pytest.raises(BatchPublishError), client.producer.batch(max_size=500):
+        for n in range(600):
+            client.send(n, headers={"id": f"id{n}"})
+        server.kill()
+    client.close()
+
+
+def test_a_full_server_takes_nothing_new_and_goes_on_serving(start_server: Callable[..., RunningServer]) -> None:
+    """At maxmemory publishing raises; claims, acks and hand-backs go on, and make room."""
+    server = start_server()
+    client = Client(server.url)
+    for n in range(2000):
+        client.send("x" * 1000, headers={"n": n})
+    client.consume("q", prefetch=100)
+    with server.client() as raw:
+        raw.config_set("maxmemory", raw.info("memory")["used_memory"] - 100_000)
+        with pytest.raises(OperationalError, match="maxmemory"):
+            client.send("more", retry=True, retry_policy={"max_retries": 0})
+        assert len(client.all(2000)) == 2000
+    client.settled()
+    client.send("again")
+    client.close()
+
+
+def test_scripts_come_back_after_a_flush(client: Client) -> None:
+    """SCRIPT FLUSH costs one more round trip."""
+    client.consume("q")
+    client.send(1)
+    client.channel.client.script_flush()
+    client.send(2)
+    assert client.all(2) == [1, 2]
+    client.channel.client.script_flush()
+    client.settled()
+
+
+def test_a_user_limited_to_its_prefix_is_denied_nothing(start_server: Callable[..., RunningServer]) -> None:
+    """An ACL user with keys and channels of one prefix can do all of it, and the server's log of denials is empty."""
+    server = start_server(tcp=True)
+    with server.client() as raw:
+        raw.execute_command("ACL", "SETUSER", "u1", "on", ">p", "~zz:*", "&zz:*", "+@all", "-@dangerous")
+        client = Client(server.url.replace("://", "://u1:p@"), global_keyprefix="zz:")
+        topic = kombu.Queue("t", kombu.Exchange("x", "topic"), routing_key="a.*")
+        events = kombu.Queue("ev", kombu.Exchange("celeryev", "fanout"), routing_key="#", auto_delete=True)
+        client.consume("q", topic, events)
+        client.send("plain")
+        client.send("delayed", headers={"eta": in_seconds(0.1)})
+        client.producer.publish("topic", exchange="x", routing_key="a.b")
+        assert len(client.all(3)) == 3
+        client.producer.publish("event", exchange="celeryev", routing_key="worker.on")
+        assert client.all(1) == ["event"]
+        client.send("x")
+        assert client.channel.queue_purge("q") in (0, 1)
+        client.channel.queue_delete("q")
+        client.close()
+        assert raw.execute_command("ACL", "LOG") == []
+        assert {key.decode()[:3] for key in raw.scan_iter()} <= {"zz:"}
+
+
+def test_nothing_is_left_of_reply_queues(connect: Callable[..., Client]) -> None:
+    """A reply queue goes with its asker, or a little later when that was killed; late replies bring nothing back."""
+    client = connect()
+    exchange = kombu.Exchange("reply.celery.pidbox", "direct", durable=False)
+    reply = kombu.Queue("oid.reply.celery.pidbox", exchange, routing_key="oid", auto_delete=True, expires=0.5)
+    reply(client.channel).declare()
+    client.producer.publish("late", exchange="reply.celery.pidbox", routing_key="oid")
+    keys = client.channel.client.keys
+    assert any(b"oid" in key for key in keys())
+    wait_until(lambda: not any(b"oid.reply" in key for key in keys()), timeout_s=5, what="the reply queue to go")
+    client.producer.publish("too late", exchange="reply.celery.pidbox", routing_key="oid")
+    assert not any(b"oid.reply" in key for key in keys())
+
+
+def test_an_expiring_queue_lives_while_it_is_consumed(connect: Callable[..., Client]) -> None:
+    """x-expires counts from the last consumer, and takes all keys of the queue along."""
+    client = connect()
+    queue = kombu.Queue("brief", expires=0.6)
+    consumer = client.consume(queue)
+    client.nothing(timeout=1.5)
+    client.send("x", "brief")
+    assert client.next().payload == "x"
+    consumer.channel.close()
+    keys = client.channel.client.keys
+    wait_until(lambda: not any(b"queue:brief" in key for key in keys()), timeout_s=10, what="the queue to go")
+
+
+def test_an_auto_deleted_queue_goes_with_its_last_consumer(connect: Callable[..., Client]) -> None:
+    """The last cancel takes the queue away, not the first."""
+    client = connect()
+    queue = kombu.Queue("auto", kombu.Exchange("x", "direct"), routing_key="auto", auto_delete=True)
+    one, two = client.consume(queue), client.consume(queue)
+    client.send("x", "auto")
+    client.next().ack()
+    one.cancel()
+    client.send("y", "auto")
+    assert client.next().payload == "y"
+    two.cancel()
+    keys = client.channel.client.keys
+    wait_until(lambda: not any(b"queue:auto" in key for key in keys()), what="the queue to go")
+
+
+def test_a_marked_firing_is_enqueued_once(connect: Callable[..., Client], caplog: pytest.LogCaptureFixture) -> None:
+    """A message that a schedule fires is refused when its occurrence, or a later one, was enqueued before."""
+    client = connect()
+    caplog.set_level("INFO", "celery_zsched.transport")
+    for nominal in (5, 5, 4, 6):
+        told = {"entry": "e", "epoch": 1, "nominal_us": nominal, "cause": "schedule"}
+        client.send(nominal, headers={"zsched": told, "id": f"{nominal}"})
+    client.consume("q")
+    assert client.all(2) == [5, 6]
+    assert caplog.text.count("not repeated") == 2
+
+
+def test_four_tasks_are_shared_by_two_idle_consumers(connect: Callable[..., Client]) -> None:
+    """A burst of few messages does not all go to who was woken first."""
+    import threading
+
+    one, two = connect(), connect(client_name="two")
+    got: dict[str, int] = {"one": 0, "two": 0}
+
+    def consume(name: str, client: Client) -> None:
+        client.consume("q", prefetch=8)
+        for _ in range(4):
+            try:
+                client.next(timeout=1.5)
+            except TimeoutError:
+                return
+            got[name] += 1
+
+    threads = [threading.Thread(target=consume, args=pair) for pair in (("one", one), ("two", two))]
+    for thread in threads:
+        thread.start()
+    over = time.monotonic() + 0.5
+    wait_until(lambda: time.monotonic() > over)
+    sender = connect(client_name="sender")
+    for n in range(4):
+        sender.send(n)
+    for thread in threads:
+        thread.join()
+    assert sorted(got.values()) == [2, 2]
+
+
+def test_options_that_are_not_known_are_named(valkey: RunningServer) -> None:
+    """A mistyped transport option is an error that says what was probably meant."""
+    connection = kombu.Connection(f"zsched+{valkey.url}", transport_options={"lease_timeot": 5})
+    with pytest.raises(Exception, match="lease_timeout"):
+        connection.connect()
+
+
+def test_headers_of_odd_types_come_back(connect: Callable[..., Client]) -> None:
+    """Moments and the like in headers survive, as with kombu's own transports."""
+    client = connect()
+    moment = datetime(2030, 1, 1, tzinfo=timezone.utc)
+    client.send("x", headers={"when": moment, "deep": {"a": [1, None]}})
+    client.consume("q")
+    headers = client.next().headers
+    assert headers["when"] == moment
+    assert headers["deep"] == {"a": [1, None]}
+    assert json.dumps(headers["deep"])
