@@ -3,7 +3,7 @@
     python -m tests.chaos.beats [--beats 3] [--entries 200] [--seconds 60] [--lease 1] [--every 1] [--json -] …
 
 A private server is started, with beats in process groups of their own and entries that are all due every second. For
-the given time faults happen at random; then everything runs undisturbed for the lease and three seconds more, the beats
+the given time faults happen at random; then everything runs undisturbed for the lease and some seconds more, the beats
 are stopped, and the queue is read to its end by kombu's own means.
 
 An occurrence is (entry, nominal due), told from the message's ``zsched`` header. Occurrences that should be are the
@@ -221,7 +221,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, An
                 fault = rng.choice(options.faults)
                 deeds[fault]()
                 tally[fault] += 1
-        settle(crew, options.lease + 3 * max(options.every, 1.0))
+        settle(crew, options.lease + max(3.0, 2 * options.every))
         watch.close()
         arrivals = [Arrival(s.entry, s.nominal_us, s.missed, at) for s, at in arrived(project, server, options, watch)]
         ledgers = ledgers_of(project, options.entries)

@@ -127,6 +127,7 @@ def test_a_full_server_delays_what_is_due_and_loses_nothing(
     assert project.schedules.timeline.counts().dead == 0
 
 
+@pytest.mark.slow
 def test_a_beat_notices_a_silent_link_and_makes_a_new_one(
     start_server: StartServer, start_project: StartProject, forward: Callable[[RunningServer], Forwarder]
 ) -> None:

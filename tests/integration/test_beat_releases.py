@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
+import pytest
+
 from celery_zsched import Entry
 from tests.programs import Project
 from tests.servers import RunningServer, wait_until
@@ -14,6 +16,7 @@ SOURCE = """
 """
 
 
+@pytest.mark.slow
 def test_an_entry_goes_when_no_live_release_declares_it_any_more(
     start_server: Callable[..., RunningServer], start_project: Callable[..., Project]
 ) -> None:

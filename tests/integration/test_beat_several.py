@@ -84,6 +84,7 @@ def test_a_killed_beat_costs_at_most_a_lease(project: Project) -> None:
     assert other.is_running
 
 
+@pytest.mark.slow
 def test_a_beat_that_was_frozen_beyond_its_lease_goes_on_living_and_sends_nothing_twice(project: Project) -> None:
     """It comes back to find others' work done, says so at most in a line, and takes part again."""
     frozen, other = project.beat(), project.beat()
@@ -97,6 +98,7 @@ def test_a_beat_that_was_frozen_beyond_its_lease_goes_on_living_and_sends_nothin
     assert frozen.is_running and "Traceback" not in frozen.output()
 
 
+@pytest.mark.slow
 def test_a_lone_beat_that_was_frozen_resumes_by_the_misfire_policy(project: Project) -> None:
     """One run stands for all that was missed."""
     beat = project.beat()
@@ -125,6 +127,7 @@ def test_one_offs_at_one_instant_survive_kills_and_restarts(project: Project) ->
     assert {Entry.get(name, app=project.app).state for name in names} == {State.FINISHED}
 
 
+@pytest.mark.slow
 def test_clocks_that_are_off_change_nothing(
     start_server: Callable[..., RunningServer], start_project: Callable[..., Project]
 ) -> None:

@@ -90,6 +90,7 @@ def test_an_unknown_target_is_an_error_that_names_likely_ones(project: Project) 
     assert said.stderr.strip() == "Error: there is no entry 'repot'; did you mean 'report'?"
 
 
+@pytest.mark.slow
 def test_a_pause_survives_restarts_and_a_redeploy_with_other_arguments(
     start_server: Callable[..., RunningServer], start_project: Callable[..., Project]
 ) -> None:
