@@ -177,6 +177,8 @@ def install() -> None:
     if _installed or "celery" not in sys.modules:
         return
     _installed = True
+    # Here, since the pool's children inherit it only if it is there before they are forked.
+    import_module("celery_zsched.run_leases")
     from celery import _state
 
     step = make_step()
