@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,7 +18,7 @@ import redis
 
 from celery_zsched import Entry
 from celery_zsched.runs import Runs
-from tests.programs import Program, Project
+from tests.programs import MODULE, Program, Project
 from tests.servers import RunningServer, wait_until
 
 #: The tasks say when they begin and end, by the server's clock. A list of the server keeps it in order.
@@ -223,3 +225,32 @@ def test_an_entry_that_lost_its_rule_is_left_alone(scene: Scene) -> None:
     scene.save("free", 0.3, 0.5)
     scene.wait_for("free", "end", 3)
     assert not scene.client.exists("zsched:{schedule}:runs")
+
+
+def test_a_worker_that_a_program_starts_holds_leases(
+    start_server: Callable[..., RunningServer], start_project: Callable[..., Project]
+) -> None:
+    """Without the shell, and with no import in the app, using our broker is enough; its pool's children know too."""
+    server = start_server(tcp=True)
+    project = start_project(
+        server,
+        """
+        import time
+
+        @app.task(name="slow")
+        def slow():
+            time.sleep(3)
+
+        if __name__ == "__main__":
+            app.Worker(pool="prefork", concurrency=1, loglevel="INFO").start()
+        """,
+        broker_transport="celery_zsched:Transport",
+    )
+    project.beat()
+    command = [sys.executable, f"{MODULE}.py"]
+    with contextlib.closing(Program(command, directory=project.directory, name="program")) as program:
+        program.says("ready.")
+        Entry("slow", "slow", 0.5, overlap="skip", app=project.app).save()
+        runs = Runs(project.schedules)
+        wait_until(lambda: [run.state for run in runs.of(["slow"])["slow"]] == ["running"], what="a lease on the run")
+        wait_until(lambda: not runs.of(["slow"])["slow"], what="the end of the run")
