@@ -6,7 +6,7 @@ from __future__ import annotations
 LONG = 32
 
 #: The rest of a burst is left to others for so long, in seconds: by then whoever is idle has claimed.
-COURTESY_S = 0.004
+COURTESY_S = 0.005
 
 
 class Appetite:

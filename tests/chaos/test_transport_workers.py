@@ -188,3 +188,18 @@ def test_a_purge_leaves_what_runs(stamped: Callable[..., Stamped]) -> None:
     project.worker()
     project.until(2, "start", "run", timeout_s=10)
     assert project.stamps("ran") == []
+
+
+@pytest.mark.parametrize("pool", ["prefork", "solo"])
+def test_a_burst_is_shared_by_idle_workers(stamped: Callable[..., Stamped], pool: str) -> None:
+    """Four tasks sent to two idle workers do not all go to the first that wakes."""
+    project = stamped(None, worker_prefetch_multiplier=4)
+    concurrency = 1 if pool == "solo" else 2
+    project.worker(pool=pool, concurrency=concurrency)
+    project.worker(pool=pool, concurrency=concurrency)
+    passes(0.5)
+    for n in range(4):
+        project.send("early", n, 1)
+    ends = project.until(4, "end")
+    first = min(stamp.at for stamp in project.stamps("start"))
+    assert max(stamp.at for stamp in ends) - first < (2.7 if pool == "solo" else 1.7)

@@ -492,35 +492,6 @@ def test_a_marked_firing_is_enqueued_once(connect: Callable[..., Client], caplog
     assert caplog.text.count("not repeated") == 2
 
 
-def test_four_tasks_are_shared_by_two_idle_consumers(connect: Callable[..., Client]) -> None:
-    """A burst of few messages does not all go to who was woken first."""
-    import threading
-
-    one, two = connect(), connect(client_name="two")
-    got: dict[str, int] = {"one": 0, "two": 0}
-
-    def consume(name: str, client: Client) -> None:
-        client.consume("q", prefetch=8)
-        for _ in range(4):
-            try:
-                client.next(timeout=1.5)
-            except TimeoutError:
-                return
-            got[name] += 1
-
-    threads = [threading.Thread(target=consume, args=pair) for pair in (("one", one), ("two", two))]
-    for thread in threads:
-        thread.start()
-    over = time.monotonic() + 0.5
-    wait_until(lambda: time.monotonic() > over)
-    sender = connect(client_name="sender")
-    for n in range(4):
-        sender.send(n)
-    for thread in threads:
-        thread.join()
-    assert sorted(got.values()) == [2, 2]
-
-
 def test_options_that_are_not_known_are_named(valkey: RunningServer) -> None:
     """A mistyped transport option is an error that says what was probably meant."""
     connection = kombu.Connection(f"zsched+{valkey.url}", transport_options={"lease_timeot": 5})
