@@ -42,6 +42,7 @@ _TRANSPORT = "celery_zsched:Transport"
 for _name in ("", "+redis", "+rediss", "+unix", "+sentinel", "+cluster", "+embedded", "+valkey", "+valkeys"):
     TRANSPORT_ALIASES.setdefault(f"zsched{_name}", _TRANSPORT)
 
+
 def __getattr__(name: str) -> Any:
     try:
         home = _HOMES[name]

@@ -16,10 +16,10 @@ key                      type    holds
 ``P:{T}:history``        HASH    id -> what became of its last occurrences, a line each, newest first (schedules)
 ``P:{T}:reasons``        HASH    id -> why it is parked or dead
 ``P:{T}:marks``          HASH    mark field -> ``epoch nominal``: the highest occurrence ever put
-``P:{T}:bell``           ZSET    one marker that wakes one blocked claimer
+``P:{T}:bell``           ZSET    one or two markers, each of which wakes one blocked claimer
 ``P:{T}:watch``          ZSET    claimer -> the moment at which it will wake by itself
-``P:{T}:rules``          HASH    what a queue was declared with, and what became of its messages; its life is the queue's
-``P:{T}:bindings``       ZSET    of an exchange: routing key, pattern and queue -> the moment at which the binding lapses
+``P:{T}:rules``          HASH    what a queue was declared with, and what became of its messages; lives as it does
+``P:{T}:bindings``       ZSET    of an exchange: routing key, pattern and queue -> when the binding lapses
 ``P:{T}:backlog``        STREAM  of an exchange: its last broadcasts, for who was cut off for a moment
 ``P:{T}:runs``           HASH    entry -> its outstanding runs (schedules; see ``lua/include/runs.lua``)
 ``P:{T}:lapses``         ZSET    entry -> the moment at which the last of its outstanding runs lapses (schedules)

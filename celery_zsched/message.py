@@ -182,8 +182,8 @@ def time_to_live_us(properties: Mapping[str, Any]) -> int | None:
 def mark_of(headers: Mapping[str, Any], body: bytes | str = b"") -> Mark | None:
     """Return the high-water mark that a firing of a periodic entry must be above, or None for any other message.
 
-    A retry carries the headers of the firing, and is none. By task protocol 1 only the body knows; a serializer in which
-    it cannot be seen goes without a mark, since a second firing is better than a retry that is lost.
+    A retry carries the headers of the firing, and is none. By task protocol 1 only the body knows; a serializer in
+    which it cannot be seen goes without a mark, since a second firing is better than a retry that is lost.
     """
     told = headers.get("zsched")
     if not isinstance(told, Mapping) or told.get("cause") not in MARKED_CAUSES or headers.get("retries"):

@@ -15,11 +15,12 @@ import pytest
 
 # The helpers are imported as tests.servers and so on; at the end of the path they hide nothing that is installed.
 sys.path.append(str(Path(__file__).parents[1]))
-pytest.register_assert_rewrite("tests.lua.tables")
 
 from tests.forwarder import Forwarder
 from tests.servers import DEFAULT_KIND, KINDS, Certificates, RunningServer
 from tests.topologies import Cluster, SentinelSetup
+
+pytest.register_assert_rewrite("tests.lua.tables")
 
 
 @pytest.fixture(scope="session")

@@ -186,7 +186,7 @@ def test_a_window_that_means_nothing_is_refused(window: Any, words: str) -> None
 
 def test_all_faults_are_told_at_once() -> None:
     """A list of days with two mistakes names both."""
-    with pytest.raises(ScheduleError, match="nonsense.*31st") as caught:
+    with pytest.raises(ScheduleError, match=r"nonsense.*31st") as caught:
         Blackout.of("b", ["nonsense", "31st"])
     assert "'b'" in str(caught.value)
 
