@@ -1,7 +1,8 @@
 """Tables for the tests of one script each: seed the whole state, call once, compare the whole keyspace.
 
 A state is ``{key: {member or field: score or text}}``; keys are named as in :mod:`celery_zsched.keys`, without the
-timeline's own part. In what is expected, ``NOW`` stands for the server's clock during the call, also inside a text.
+timeline's own part. In what is expected, ``NOW`` stands for the server's clock during the call, also inside a text;
+``NOW+5`` there is five microseconds later.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ RUNG = {"bell": {"ring": 0}}
 RUNG_TWICE = {"bell": {"ring": 0, "second": 1}}
 
 _MORTAL = ("bell", "watch", "own:")
+
+#: Keys that live as long as what is in them.
+_LAPSING = ("runs", "lapses")
 
 
 @dataclass(frozen=True)
@@ -95,12 +99,14 @@ def seed(client: redis.Redis, line: Timeline, state: State) -> None:
     """Write a state."""
     for key, content in state.items():
         name = f"{line.keys.base}:{key}"
-        if key in ("claims", "bodies", "notes", "reasons", "marks"):
+        if key in ("claims", "bodies", "notes", "reasons", "marks", "runs"):
             client.hset(name, mapping=content)
         else:
             client.zadd(name, content)
         if key.startswith(_MORTAL):
             client.pexpire(name, 60_000)
+        elif key in _LAPSING:
+            client.pexpire(name, 3_600_000)
 
 
 def look(client: redis.Redis, line: Timeline) -> State:
@@ -115,6 +121,8 @@ def look(client: redis.Redis, line: Timeline) -> State:
             state[key] = {name.decode(): value.decode() for name, value in client.hgetall(name).items()}
         if key.startswith(_MORTAL):
             assert 0 < remaining_ms <= 60_000, f"{key} lives {remaining_ms} ms"
+        elif key in _LAPSING:
+            assert remaining_ms > 0, f"{key} never lapses"
         else:
             assert remaining_ms == -1, f"{key} would lapse in {remaining_ms} ms"
     return state
@@ -149,8 +157,11 @@ def _name(key: str, actual: dict[str, Any], window: tuple[int, int]) -> str:
 
 
 def _fits(expected: str, actual: str, window: tuple[int, int]) -> bool:
-    match = re.fullmatch(re.escape(expected).replace("NOW", r"(\d+)"), actual)
-    return match is not None and all(window[0] <= int(digits) <= window[1] + 1000 for digits in match.groups())
+    plus = [int(digits or 0) for digits in re.findall(r"NOW(?:\+(\d+))?", expected)]
+    match = re.fullmatch(re.sub(r"NOW(?:\\\+\d+)?", r"(\\d+)", re.escape(expected)), actual)
+    return match is not None and all(
+        window[0] <= int(digits) - more <= window[1] + 1000 for digits, more in zip(match.groups(), plus, strict=True)
+    )
 
 
 def _is_number(value: Any) -> bool:
