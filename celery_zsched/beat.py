@@ -65,6 +65,7 @@ class Scheduler(beat.Scheduler):
         try:
             if not self._installed:
                 self._install()
+                self._publisher.warm()
             pause_s = self._engine.turn(self.max_interval)
             if not pause_s and not self._roll.call():
                 logger.error(

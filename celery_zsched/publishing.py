@@ -42,6 +42,18 @@ class CeleryPublisher:
         self._batch: Any = None
         self._warned: set[str] = set()
 
+    def warm(self) -> None:
+        """Connect and load what sending needs, so that the first occurrence is not late for it.
+
+        A broker that is not there yet is met again, and told of, when something is due.
+        """
+        try:
+            self._ready()
+            _ = self._app.tasks, self._app.amqp.router, self._app.amqp.queues
+        except Exception as exc:
+            self.close()
+            logger.debug("the broker cannot be reached yet: %s", exc)
+
     def send(
         self,
         spec: EntrySpec,
