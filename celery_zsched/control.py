@@ -92,8 +92,8 @@ def run_task(
 @control_command(args=[("target", addressed)], signature="TARGET")
 def cancel_task(state: Any, target: str | dict[str, str], reason: str | None = None, **_: Any) -> dict[str, Any]:
     """Remove what waits of a task name, an entry or a queue, or one message; what runs is revoked."""
-    name, by, _request = _parts(target)
-    return _answer(state, by, lambda site: operations.cancel_task(site, name, reason=reason or None))
+    name, by, request = _parts(target)
+    return _answer(state, by, lambda site: operations.cancel_once(site, name, reason=reason or None, request=request))
 
 
 @control_command(visible=False)

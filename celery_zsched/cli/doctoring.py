@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from celery_zsched.cli.base import force_option, reason_option, verb
-from celery_zsched.cli.output import Output
+from celery_zsched.cli.output import Output, plural
 from celery_zsched.operations import Site
 
 _FINDINGS = [("CHECK", "check"), ("VERDICT", "verdict"), ("FOUND", "said"), ("REMEDY", "remedy")]
@@ -81,7 +81,7 @@ def blackout_set(
     calendar = ics.read() if ics is not None else None
     made = blackouts.define(site.schedules, name, windows, calendar=calendar, zone=zone, note=remark)
     note(site, "blackout set", f"blackout:{name}", reason, windows=len(made.windows))
-    out.one({"name": name, "windows": len(made.windows)}, f"{name}: stored, {len(made.windows)} windows")
+    out.one({"name": name, "windows": len(made.windows)}, f"{name}: stored, {plural(len(made.windows), 'window')}")
 
 
 @verb("rm")

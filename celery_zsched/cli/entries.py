@@ -8,7 +8,7 @@ import click
 
 from celery_zsched import operations
 from celery_zsched.cli.base import complete_entry, entry_argument, verb
-from celery_zsched.cli.output import Output
+from celery_zsched.cli.output import Output, say
 from celery_zsched.errors import EntryError
 from celery_zsched.operations import Site
 
@@ -85,7 +85,7 @@ def next_dues(site: Site, out: Output, entry: str | None, count: int, cron: str 
     if out.as_json:
         out.document({"entry": entry, "next": found})
     else:
-        click.echo("\n".join(each.removesuffix("+00:00") + "Z" for each in found) or "Nothing is to come.")
+        say("\n".join(found) or "Nothing is to come.")
 
 
 @verb("history")
@@ -109,10 +109,10 @@ def explain(site: Site, out: Output, entry: str, at: str | None) -> None:
         out.document(told.to_dict())
         return
     if told.asked is not None:
-        head = f"{told.entry} at {(told.nominal or told.asked).removesuffix('+00:00')}Z: {told.outcome}"
+        head = f"{told.entry} at {told.nominal or told.asked}: {told.outcome}"
     else:
         head = f"{told.entry}: {told.state}"
-    click.echo("\n".join([head, *(f"  {line}" for line in told.because)]))
+    say("\n".join([head, *(f"  {line}" for line in told.because)]))
 
 
 COMMANDS = {"list": list_entries, "show": show, "next": next_dues, "history": history, "explain": explain}

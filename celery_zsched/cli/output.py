@@ -7,6 +7,7 @@ is as many lines.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,9 @@ import click
 
 #: How wide a table may be where no terminal says it: lines are not broken for a pipe.
 WIDE = 500
+
+#: A moment as the verbs give it, ISO 8601 in UTC.
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{3})?(?:\d{3})?\+00:00")
 
 #: How a state is coloured.
 STYLES = {"paused": "yellow", "quarantined": "red", "finished": "dim", "firing": "green", "dead": "red"}
@@ -61,7 +65,7 @@ class Output:
         if self.as_json:
             self.document(document)
         else:
-            click.echo(sentence)
+            say(sentence)
 
     def facts(self, document: Mapping[str, Any]) -> None:
         """Print one result in full: a fact a line, or as JSON."""
@@ -85,6 +89,16 @@ class Output:
             yield bar.update
 
 
+def say(text: str) -> None:
+    """Print a text for people, its moments short."""
+    click.echo(short(text))
+
+
+def short(text: str) -> str:
+    """Return a text with its moments in UTC to the millisecond, and no further than they go."""
+    return _MOMENT.sub(lambda found: f"{found[1]}{'' if not found[2] or found[2] == '.000' else found[2]}Z", text)
+
+
 def plural(count: int, one: str) -> str:
     """Return a number with its noun."""
     noun = one if count == 1 else one.removesuffix("y") + "ies" if one.endswith("y") else one + "s"
@@ -97,9 +111,8 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (dict, list)):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    text = str(value)
-    return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
+        return short(json.dumps(value, ensure_ascii=False, default=str))
+    return short(str(value))
 
 
 def _style(value: Any) -> str:

@@ -102,7 +102,7 @@ def backfill(
     out.rows(_RUNS, [each.to_dict() for each in done], "There are no occurrences in that range.")
     if done and not out.as_json:
         sent = sum(each.changed for each in done)
-        click.echo(f"{plural(len(done), 'occurrence')}, {'would be sent' if dry_run else f'{sent:,} sent now'}.")
+        click.echo(f"{plural(len(done), 'occurrence')}{' would be sent' if dry_run else f', {sent:,} sent now'}.")
 
 
 COMMANDS = {"run": run, "backfill": backfill}

@@ -49,7 +49,7 @@ def doctor(site: Site) -> list[Finding]:
     """Check everything that can be checked from here; what cannot be is a finding too."""
     findings = list(_server(site.schedules.server, "schedule"))
     queues = site.own_queues
-    if queues is not None and queues.server.masked != site.schedules.server.masked:
+    if queues is not None and _plain(queues.server) != _plain(site.schedules.server):
         findings += _server(queues.server, "broker")
     if queues is None:
         findings.append(
@@ -62,6 +62,10 @@ def doctor(site: Site) -> list[Finding]:
     for check in (_leftovers, _beats, _declared, _options):
         findings += _guarded(check.__name__.removeprefix("_"), lambda check=check: check(site))  # type: ignore[misc]
     return findings
+
+
+def _plain(server: Server) -> str:
+    return server.masked.removeprefix("zsched+")
 
 
 def _guarded(name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:

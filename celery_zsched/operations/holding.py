@@ -91,6 +91,7 @@ def resume_messages(site: Site, target: Target, *, progress: Progress | None = N
     if target.kind == "id":
         for queue, _ in queues.locate(target.name):
             freed += queues.timeline(queue).unpark([target.name]) == [Place.PARKED]
+        changed = freed > 0
     else:
         queues.enforce()
     if target.kind == "task":
@@ -100,7 +101,7 @@ def resume_messages(site: Site, target: Target, *, progress: Progress | None = N
         queues.let_go_on(target.name)
     if changed or freed:
         note(site, "resume", str(target), None, messages=freed)
-    return Holding(str(target), "active", changed or freed > 0, freed, None, None)
+    return Holding(str(target), "active", changed, freed, None, None)
 
 
 def paused(site: Site) -> list[Holding]:

@@ -172,7 +172,7 @@ def past_row(past: Past) -> dict[str, Any]:
         "at": moment(past.at_us),
         "outcome": past.outcome,
         "cause": past.cause,
-        "lateness_s": round(past.lateness_us / 1e6, 6),
+        "lateness_s": None if past.cause in ("manual", "backfill") else round(past.lateness_us / 1e6, 6),
         "missed": past.missed,
         "task_id": past.task_id,
         "by": past.by,

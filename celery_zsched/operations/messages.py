@@ -11,12 +11,16 @@ from celery_zsched import message as wire_format
 from celery_zsched.entry import HEADER
 from celery_zsched.errors import NotFoundError
 from celery_zsched.operations.records import note
+from celery_zsched.operations.requests import KNOWN_S, once
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
 from celery_zsched.operations.targets import Target, resolve
 from celery_zsched.queues import Queues, Seen
 from celery_zsched.schedules import RESUME
 from celery_zsched.types import SECOND_US, Located, Place, Upcoming
+
+#: Requests to cancel that have no id of their own and come so soon after each other, in seconds, are one.
+FOLD_S = 3
 
 #: How many are removed at once.
 _AT_ONCE = 500
@@ -182,6 +186,20 @@ def dead_purge(
         site.queues.timeline(name).remove(chosen)
 
     return _with_dead(site, ids, queue, "dead purge", reason, None if dry_run else purge)
+
+
+def cancel_once(site: Site, target: str, *, reason: str | None = None, request: str | None = None) -> Cancelled:
+    """Cancel as :func:`cancel_task` does, once for each request: who repeats it gets the same answer.
+
+    Without a ``request``, what comes within :data:`FOLD_S` seconds is taken for the same.
+    """
+    answer, _ = once(
+        site,
+        f"cancel:{target}:{request or ''}",
+        lambda: cancel_task(site, target, reason=reason).to_dict(),
+        known_s=KNOWN_S if request else FOLD_S,
+    )
+    return Cancelled(**answer)
 
 
 def cancel_task(

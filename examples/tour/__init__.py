@@ -1,0 +1,1 @@
+"""A tour of every command, against a server that comes with the package: ``examples/tour/run.sh``."""
