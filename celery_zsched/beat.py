@@ -15,6 +15,7 @@ from celery_zsched.apps import open_schedules
 from celery_zsched.engine import Engine, Options
 from celery_zsched.entry import EntrySpec, from_beat_schedule
 from celery_zsched.errors import ConfigurationError, ServerError, ZschedError
+from celery_zsched.operations.holding import end_pause
 from celery_zsched.publishing import CeleryPublisher
 from celery_zsched.roll import Roll
 from celery_zsched.settings import Settings
@@ -36,6 +37,7 @@ class Scheduler(beat.Scheduler):
         try:
             self.settings = Settings.from_conf(app.conf)
             self.schedules = open_schedules(app, self.settings)
+            self.schedules.on_reminded = lambda target: end_pause(app, self.schedules, target)
         except ConfigurationError as exc:
             _stop_for(exc)
         self._publisher = CeleryPublisher(app, prefix=self.settings.prefix, declared=lambda: self.data)

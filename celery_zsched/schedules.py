@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -29,8 +29,12 @@ FINISHED = "finished"
 #: not all come at one instant ever after.
 APART_US = 1000
 
-#: What the id of a note to ourselves begins with that stands on the timeline among the entries: resume this entry then.
-RESUME = "\0resume\0"
+#: What the id of a note to ourselves begins with that stands on the timeline among the entries.
+NOTE = "\0"
+
+#: Of a note to resume an entry, and of one to resume what else was paused for a time (see :meth:`Schedules.remind`).
+RESUME = f"{NOTE}resume{NOTE}"
+REMIND = f"{NOTE}remind{NOTE}"
 
 #: How often a write is tried anew when somebody else wrote the same entry at the same moment.
 ATTEMPTS = 5
@@ -124,6 +128,8 @@ class Schedules:
         self.prefix = prefix
         self.zone = zone
         self.history_limit = history_limit
+        #: Called by a claimer with what :meth:`remind` was given, when its moment has come.
+        self.on_reminded: Callable[[str], None] | None = None
         self.timeline = Timeline(server, SCHEDULE_TIMELINE, prefix=prefix, holder=holder, claimer=claimer)
 
     # -- Declaring
@@ -240,7 +246,7 @@ class Schedules:
         with self.server.translated("listing entries"):
             seen: set[bytes] = set()
             for name, _ in self.server.client.hscan_iter(self.timeline.keys.bodies, count=1000):
-                if name not in seen and not name.startswith(RESUME.encode()):
+                if name not in seen and not name.startswith(NOTE.encode()):
                     seen.add(name)
                     yield name.decode()
 
@@ -308,19 +314,29 @@ class Schedules:
                 return True
         raise ConflictError(f"the entry {name!r} is being paused and resumed by others; retry")
 
+    def remind(self, what: str, at_us: int | None) -> None:
+        """Let whichever scheduler runs then be reminded of something at a moment; None takes the reminder back."""
+        if at_us is None:
+            self.timeline.remove([REMIND + what])
+        else:
+            self.timeline.put([Item(REMIND + what, b"", at_us, mode=Put.REPLACE)])
+
     # -- Firing
 
     def claim(self, limit: int, lease_us: int, *, delivery_limit: int = 0) -> Turn:
         """Take up to ``limit`` due entries under a lease of ``lease_us`` microseconds."""
         batch = self.timeline.claim(limit, lease_us, linger=True, delivery_limit=delivery_limit)
-        notes = [item for item in batch.items if item.id.startswith(RESUME)]
+        notes = [item for item in batch.items if item.id.startswith(NOTE)]
         for item in notes:
-            self._resume_in_time(item.id.removeprefix(RESUME), batch.now_us)
+            if item.id.startswith(RESUME):
+                self._resume_in_time(item.id.removeprefix(RESUME), batch.now_us)
+            elif self.on_reminded is not None:
+                self.on_reminded(item.id.removeprefix(REMIND))
         self.timeline.settle([Hold(item.id, item.token) for item in notes])
         due = [
             Due(item.id, item.body, Hold(item.id, item.token), item.due_us, item.count)
             for item in batch.items
-            if not item.id.startswith(RESUME)
+            if not item.id.startswith(NOTE)
         ]
         return Turn(batch.now_us, batch.now_us if notes else batch.wake_us, due, batch.lost)
 

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from celery_zsched.entry import OperatorState
-from celery_zsched.errors import ConflictError, EntryError, NotFoundError
+from celery_zsched.errors import ConflictError, NotFoundError
 from celery_zsched.operations.records import note
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
 from celery_zsched.operations.targets import Target
+from celery_zsched.schedules import Schedules
 from celery_zsched.types import Place
 
 Progress = Callable[[int], None]
@@ -50,13 +51,10 @@ def pause_messages(
     """Hold back what is for a task, stands in a queue, or is one message.
 
     In force for every claim from the moment this has told the queues; messages of a task are then parked one portion
-    after the other. What runs is not touched. Only the pause of a queue can have an end of its own.
+    after the other. What runs is not touched. A pause with a time limit is ended by whichever beat runs then; that of a
+    queue needs none.
     """
     queues = site.queues
-    if until_us is not None and target.kind != "queue":
-        raise EntryError(
-            f"the pause of {target} cannot end by itself; a time limit can be given for entries and queues"
-        )
     known = queues.pauses().get(str(target))
     state = OperatorState(
         paused=True,
@@ -71,6 +69,7 @@ def pause_messages(
     changed = known is None
     if state != known:
         changed = queues.note(str(target), state) and changed
+        site.schedules.remind(str(target), state.until_us)
     if target.kind != "id":
         queues.enforce()
     if target.kind == "task":
@@ -87,6 +86,7 @@ def resume_messages(site: Site, target: Target, *, progress: Progress | None = N
     """Let what was held back go on, in its old order and at its due moments."""
     queues = site.queues
     changed = queues.note(str(target), None)
+    site.schedules.remind(str(target), None)
     freed = 0
     if target.kind == "id":
         for queue, _ in queues.locate(target.name):
@@ -104,13 +104,26 @@ def resume_messages(site: Site, target: Target, *, progress: Progress | None = N
     return Holding(str(target), "active", changed, freed, None, None)
 
 
+def end_pause(app: Any, schedules: Schedules, target: str) -> None:
+    """End a pause whose time is over, unless it was ended or begun anew meanwhile."""
+    site = Site(app, schedules, "the end of its time")
+    if site.own_queues is None:
+        return
+    state = site.own_queues.pauses().get(target)
+    if state is not None and state.until_us is not None and state.until_us <= schedules.now_us():
+        kind, _, name = target.partition(":")
+        resume_messages(site, Target(kind, name))
+
+
 def paused(site: Site) -> list[Holding]:
     """Return what is paused of tasks, queues and messages; nothing where the broker is not ours."""
     if site.own_queues is None:
         return []
-    rows = sorted(site.own_queues.pauses().items())
+    now_us = site.schedules.now_us()
     return [
-        Holding(target, "paused", False, 0, state.reason, state.by, moment(state.until_us)) for target, state in rows
+        Holding(target, "paused", False, 0, state.reason, state.by, moment(state.until_us))
+        for target, state in sorted(site.own_queues.pauses().items())
+        if state.until_us is None or state.until_us > now_us or not target.startswith("queue:")
     ]
 
 

@@ -16,7 +16,7 @@ from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
 from celery_zsched.operations.targets import Target, resolve
 from celery_zsched.queues import Queues, Seen
-from celery_zsched.schedules import RESUME
+from celery_zsched.schedules import NOTE, REMIND, RESUME
 from celery_zsched.types import SECOND_US, Located, Place, Upcoming
 
 #: Requests to cancel that have no id of their own and come so soon after each other, in seconds, are one.
@@ -303,8 +303,10 @@ def _periodic(site: Site, limit: int) -> Iterator[tuple[int, Moment]]:
     while left > 0:
         page = site.schedules.timeline.upcoming(min(left, _AT_ONCE), last)
         for stored, one in zip(site.schedules.get_many([one.id for one in page]), page, strict=False):
-            if one.id.startswith(RESUME):
-                yield one.due_us, Moment(moment(one.due_us) or "", "resume", "", one.id.removeprefix(RESUME), None)
+            if one.id.startswith(NOTE):
+                what = f"entry:{one.id.removeprefix(RESUME)}" if one.id.startswith(RESUME) else ""
+                named = what or one.id.removeprefix(REMIND)
+                yield one.due_us, Moment(moment(one.due_us) or "", "resume", "", named, None)
             else:
                 task = stored.spec.task if stored.spec is not None else ""
                 yield one.due_us, Moment(moment(one.due_us) or "", "periodic", task, one.id, None)

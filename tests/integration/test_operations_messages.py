@@ -119,6 +119,21 @@ def test_a_paused_queue_delivers_nothing_and_takes_all(ours: Ours) -> None:
     wait_until(lambda: "count 2" in ours.log(), what="the queue to go on")
 
 
+def test_the_pause_of_a_task_ends_by_itself(ours: Ours) -> None:
+    """A beat resumes what was paused for a time, task names and single messages, and nothing is left on record."""
+    ours.project.beat()
+    ours.project.worker()
+    held = operations.pause_task(ours.site, "task:count", lasting="1s")
+    ours.send("count", 1)
+    one = ours.send("other", 1, countdown=0.5)
+    operations.pause_task(ours.site, f"id:{one}", lasting="1.2s")
+    assert held.until is not None
+    assert [each.target for each in operations.paused(ours.site)] == [f"id:{one}", "task:count"]
+    wait_until(lambda: sorted(ours.log()) == ["count 1", "other 1"], what="both to go on")
+    wait_until(lambda: operations.paused(ours.site) == [])
+    assert ours.site.schedules.timeline.counts().delayed == 0
+
+
 def test_one_message_is_held_back(ours: Ours) -> None:
     """Pausing an id parks that message; resumed it has its place again; one that runs is not touched."""
     first, second = ours.send("count", 1), ours.send("count", 2)
