@@ -159,6 +159,7 @@ os.register_at_fork(after_in_child=_keeper._start_over)
 def _begun(task: Any = None, task_id: str | None = None, **_: Any) -> None:
     entry = _guarded_entry(task.request)
     if entry is not None and task_id and not task.request.is_eager:
+        _listen(signals.task_postrun, _ended)
         _keeper.begin(task.app, entry, task_id)
 
 
@@ -198,10 +199,12 @@ def _delay_s(when: Any) -> float:
     return float(when or 0)
 
 
-for _signal, _receiver in (
-    (signals.task_prerun, _begun),
-    (signals.task_postrun, _ended),
-    (signals.task_revoked, _revoked),
-    (signals.task_unknown, _unknown),
-):
-    _signal.connect(_receiver, weak=False, dispatch_uid=f"celery_zsched.{_receiver.__name__}")
+def _listen(signal: Any, receiver: Any) -> None:
+    signal.connect(receiver, weak=False, dispatch_uid=f"celery_zsched.{receiver.__name__}")
+
+
+# A receiver costs every task of the process some microseconds, so the end of tasks is listened for only where a run
+# that may not overlap has begun.
+_listen(signals.task_prerun, _begun)
+_listen(signals.task_revoked, _revoked)
+_listen(signals.task_unknown, _unknown)
