@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from celery_zsched import blackouts
+from celery_zsched.blackout_store import Blackouts
 from celery_zsched.connection import Server
 from celery_zsched.entry import build
 from celery_zsched.runs import Mark, Runs
 from celery_zsched.schedules import Schedules
 from celery_zsched.types import SECOND_US
 from tests.servers import RunningServer, wait_until
+from tests.topologies import Cluster
 
 HOUR_US = 3600 * SECOND_US
 
@@ -131,3 +134,18 @@ def test_an_entry_nobody_awaits_stays(runs: Runs, schedules: Schedules) -> None:
     runs.mark([Mark("e", "1", "running")])
     runs.end([("e", "1")])
     assert schedules.get("e").due_us == before
+
+
+def test_runs_and_blackouts_live_on_a_cluster(cluster: Cluster, close_later: Callable[[Any], Any]) -> None:
+    """All that a schedule has lies in one slot, so a cluster takes it as one server does."""
+    schedules = Schedules(close_later(Server.from_url(cluster.url)), claimer="c")
+    runs = Runs(schedules)
+    schedules.save(build("e", "app.t", 24 * 3600, blackouts="b"))
+    runs.mark([Mark("e", "1", "running")])
+    runs.wait(["e"])
+    assert standing(runs) == [("1", "running")]
+    runs.end([("e", "1")])
+    assert schedules.get("e").due_us <= schedules.now_us()
+    blackouts.define(schedules, "b", ["2099-12-24"])
+    assert [each.name for each in blackouts.listed(schedules)] == ["b"]
+    assert not Blackouts(schedules).predicates({"e": ("b",)})["e"](schedules.now_us())
