@@ -103,9 +103,9 @@ class Engine:
         held, self._held = list(self._held.values()), {}
         try:
             self.schedules.timeline.release([due.hold for due in held])
-            if self.lookout.waiting:
+            if self.lookout.began:
                 self.schedules.timeline.leave()
-                self.lookout.failed()
+                self.lookout.ended()
         except ServerError as exc:
             logger.warning(
                 "%d claimed entries could not be given back (%s); they are free when their leases end, in %g s",

@@ -33,6 +33,8 @@ class Lookout:
         self._until = 0.0
         self._look_only = False
         self._looks = 0
+        #: Whether this claimer has claimed and not ended since, so that others may count on it.
+        self.began = False
         #: Whether the last answer was that nothing waits at all, as far as the next look.
         self.nothing_waits = False
 
@@ -48,6 +50,7 @@ class Lookout:
     def claimed(self, now_us: int, wake_us: int | None, *, empty: bool) -> None:
         """Note the answer to a claim: the server's clock, the moment to claim again, and whether nothing was due."""
         self._offset_us = now_us - time.monotonic_ns() // 1000
+        self.began = True
         self.nothing_waits = empty and wake_us is None
         if not empty:
             self._until = 0.0
@@ -69,6 +72,11 @@ class Lookout:
         if time.monotonic() < self._until:
             return False
         return not self._look_only or self._look()
+
+    def ended(self) -> None:
+        """Note that the others no longer count on this claimer."""
+        self.began = False
+        self._until = 0.0
 
     def close(self) -> None:
         """Drop the waiting connection."""

@@ -124,8 +124,11 @@ class Timeline:
         return batch
 
     def leave(self) -> None:
-        """End as a claimer: what this one would have woken for is left to another that is idle."""
-        self.run("leave", [self.claimer])
+        """End as a claimer: another that is idle is woken, and watches in its place.
+
+        It is woken in any case, since this one may have taken a ring along, or have let nobody watch while it worked.
+        """
+        self.run("leave", [self.claimer, 1])
 
     # -- Holding
 

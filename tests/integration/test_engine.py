@@ -186,6 +186,25 @@ def test_nothing_leaves_a_tick(ours: Pair, valkey: RunningServer, caplog: pytest
     scheduler.close()
 
 
+def test_a_scheduler_that_ends_as_it_sends_wakes_one_that_nobody_else_would(ours: Pair) -> None:
+    """The first watches, the second in case the first dies, the third for nothing; the first two end, one untold."""
+    (first, _), (second, _), (third, _) = (ours.engine() for _ in range(3))
+    ours.schedules.save(entry("each", 1))
+    for engine in (first, second, third):
+        engine.turn(0)
+    second.lookout.close()
+
+    def fired(engine: Engine, times: int) -> bool:
+        engine.turn(0.1)
+        return ours.schedules.get("each").last.fired >= times
+
+    wait_until(lambda: fired(first, 1), timeout_s=5, what="the first occurrence")
+    first.close()
+    wait_until(lambda: fired(third, 2), timeout_s=5, what="the second, by the third")
+    assert [sent.missed for sent in ours.sent()] == [0, 0]
+    third.close()
+
+
 def test_many_due_at_one_instant_are_shared_and_each_is_sent_once(ours: Pair) -> None:
     """Two schedulers by turns, 1,200 entries, batches of at most 256."""
     (one, _), (other, _) = ours.engine(), ours.engine()
