@@ -110,6 +110,7 @@ class Roll:
                 self._keys.beats, self._schedules.timeline.claimer, self._record(now_us).to_json()
             )
         self._called_at = time.monotonic()
+        self._engine.lookout.nothing_waits = False  # looked into: once for each such answer
         if fresh and self._known:
             return False
         if time.monotonic() - self._swept_at > self._settings.settle_time:
