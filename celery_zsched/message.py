@@ -188,7 +188,7 @@ def mark_of(headers: Mapping[str, Any], body: bytes | str = b"") -> Mark | None:
     told = headers.get("zsched")
     if not isinstance(told, Mapping) or told.get("cause") not in MARKED_CAUSES or headers.get("retries"):
         return None
-    if "task" not in headers and (b'"retries": 0' if isinstance(body, bytes) else '"retries": 0') not in body:
+    if "task" not in headers and b'"retries": 0' not in (body.encode() if isinstance(body, str) else body):
         return None
     try:
         return Mark(str(told["entry"]), int(told["epoch"]), int(told["nominal_us"]))
