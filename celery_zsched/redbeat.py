@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import logging
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -291,14 +292,14 @@ def _moment(instant_us: int | None) -> datetime | None:
     return None if instant_us is None else from_us(instant_us)
 
 
-_told: set[int] = set()
+_told: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _told_about_settings(app: Any) -> None:
     """Say once that redbeat's own settings are not read, with the name of ours."""
-    if id(app) in _told:
+    if app in _told:
         return
-    _told.add(id(app))
+    _told.add(app)
     if app.conf.get("redbeat_redis_url") and not app.conf.get("zsched_url"):
         logger.warning(
             "redbeat_redis_url is not read: the schedule is kept on the broker's server, or on that of zsched_url, "
