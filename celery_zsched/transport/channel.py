@@ -37,7 +37,8 @@ logger = logging.getLogger("celery_zsched.transport")
 GROW_S = 0.002
 
 
-def _dumps(value: Any) -> str:
+def write_headers(value: Any) -> str:
+    """Return headers as JSON, kombu's own types included."""
     try:
         return json.dumps(value, separators=(",", ":"))
     except TypeError:
@@ -112,7 +113,7 @@ class Channel(virtual.Channel):
         mark = wire_format.mark_of(headers, message.get("body") or b"")
         return [
             wire_format.task_id(headers) or uuid(),
-            wire_format.encode(message, dumps=_dumps),
+            wire_format.encode(message, dumps=write_headers),
             "" if due is None else str(due),
             self.broker.level(message["properties"].get("priority")),
             "alias",
@@ -125,7 +126,7 @@ class Channel(virtual.Channel):
         """Send a broadcast."""
         for queue in self._stored_queues(exchange):
             self._put(queue, message, **kwargs)
-        payload = wire_format.encode(message, dumps=_dumps)
+        payload = wire_format.encode(message, dumps=write_headers)
         batch = kwargs.get("_publish_batch")
         if batch is not None:
             batch.add_broadcast(exchange, routing_key or "", payload)

@@ -169,6 +169,8 @@ class Source:
                     "it with `celery zsched dead`",
                     said, self.queue, self.desk.delivery_limit,
                 )  # fmt: skip
+            elif word == b"expired":
+                logger.info("message %s of queue %s has expired and is not delivered", said, self.queue)
             else:
                 logger.error("message %s of queue %s had lost its body and is dropped", said, self.queue)
         if buried and self._on_buried is not None:
