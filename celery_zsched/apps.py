@@ -33,7 +33,7 @@ def schedules_of(app: Any) -> Schedules:
 
 def open_schedules(app: Any, settings: Settings) -> Schedules:
     """Return the schedule of a Celery app with a server object of its own; nothing is connected yet."""
-    # An idle scheduler asks something every half minute, which finds a dead connection as well as a ping before it would.
+    # An idle scheduler asks something every half minute, which finds a dead connection as well as a ping would.
     options = {"health_check_interval": 0} | settings.redis_options
     return Schedules(
         Server.from_url(settings.url, options),
