@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
+from celery.app.utils import find_app
 
 from celery_zsched.cli.output import Output
 from celery_zsched.errors import ZschedError
@@ -43,6 +46,9 @@ def complete_entry(ctx: click.Context, param: click.Parameter, incomplete: str) 
         app = ctx.find_root().params.get("app")
         if app is None:
             return []
+        if isinstance(app, str):
+            sys.path.insert(0, str(Path.cwd()))
+            app = find_app(app)
         schedules = Site.of(app).schedules
         return sorted(name for name in schedules.names() if name.startswith(incomplete))[:100]
     except Exception:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -335,15 +340,63 @@ def test_shell_and_remote_control_answer_alike(site: Site, project: Project) -> 
     assert [json.loads(line) for line in listed] == rows
 
 
-def test_many_workers_hear_a_run_and_it_happens_once(site: Site, project: Project) -> None:
-    """Three workers hear run_task; one run is sent, with an id of the request or without one."""
+WORKERS = 5
+
+
+def ask(project: Project, command: str, target: Any, *, limit: int = WORKERS, **how: Any) -> list[dict[str, Any]]:
+    """Broadcast a command and return the answers, of as many workers as are asked."""
+    arguments = {"target": target, **how.pop("arguments", {})}
+    replies = project.app.control.broadcast(
+        command, arguments=arguments, reply=True, timeout=10, limit=limit, **how
+    )  # fmt: skip
+    answers = [answer["ok"] for reply in replies for answer in reply.values()]
+    assert len(answers) == limit
+    return answers
+
+
+@pytest.mark.slow
+def test_five_workers_hear_a_command_and_it_happens_once(site: Site, project: Project) -> None:
+    """Whether all, one or the same again are asked, and whether the reply was lost: one run, one pause, one record."""
     add(site, "report", options={"queue": "elsewhere"})
-    for _ in range(3):
+    for _ in range(WORKERS):
         project.worker()
-    for arguments in ({"target": "report"}, {"target": {"target": "report", "by": "ann@desk", "request": "q1"}}):
-        replies = project.app.control.broadcast("run_task", arguments=arguments, reply=True, timeout=10, limit=3)
-        answers = [answer for reply in replies for answer in reply.values()]
-        assert len(answers) == 3
-        assert sum(answer.get("ok", {}).get("changed", False) for answer in answers) == 1, answers
+    control = project.app.control
+    # Without an id of the request, and with one; the same answer from all, and one of them did it.
+    for target in ("report", {"target": "report", "by": "bob@desk", "request": "q1"}):
+        answers = ask(project, "run_task", target)
+        assert sum(answer["changed"] for answer in answers) == 1
+        assert len({answer["task_id"] for answer in answers}) == 1
+    # Repeated to one of them, and the reply of another lost: nothing more is sent.
+    (one, *_) = control.ping(timeout=5, limit=1)
+    (again,) = ask(project, "run_task", target, destination=[*one], limit=1)
+    assert again["changed"] is False
+    control.broadcast("run_task", arguments={"target": target}, reply=False)
     assert len(project.collect(2, queue="elsewhere")) == 2
+    paused = ask(project, "pause_task", {"target": "report", "by": "bob@desk", "request": "q2"},
+                 arguments={"reason": "flood", "lasting": "1h"})  # fmt: skip
+    assert sum(answer["changed"] for answer in paused) == 1
+    assert {(answer["state"], answer["by"], answer["reason"]) for answer in paused} == {("paused", "bob@desk", "flood")}
+    assert len({answer["until"] for answer in paused}) == 1
+    assert sum(answer["changed"] for answer in ask(project, "resume_task", "report")) == 1
     assert project.drain("elsewhere") == []
+    verbs = [record.verb for record in operations.audit(site, target="entry:report")]
+    assert sorted(verbs) == ["add", "pause", "resume", "run", "run"]
+
+
+def test_shells_complete_commands_and_entries(site: Site, project: Project) -> None:
+    """Tab completes the names of commands and of entries."""
+    add(site, "nightly")
+
+    def complete(*words: str) -> list[str]:
+        line = ["celery", "-A", "project", "zsched", *words]
+        env = {"COMP_WORDS": " ".join(line), "COMP_CWORD": str(len(line) - 1), "_CELERY_COMPLETE": "bash_complete"}
+        program = shutil.which("celery", path=str(Path(sys.executable).parent))
+        assert program is not None
+        done = subprocess.run(
+            [program],
+            cwd=project.directory, env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+    assert complete("expl") == ["explain"]
+    assert complete("explain", "ni") == ["nightly"]
