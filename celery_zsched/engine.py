@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -69,9 +69,11 @@ class Engine:
     def __init__(self, schedules: Schedules, publisher: Publisher, options: Options) -> None:
         self.schedules = schedules
         self.options = options
-        self.lookout = Lookout(schedules.timeline, block_s=options.block_s)
+        self.lookout = Lookout(schedules.timeline, block_s=options.block_s, guard_s=options.lease_s)
         #: How late the last occurrence was sent, in microseconds.
         self.lag_us = 0
+        #: Told of each occurrence that is over, with its entry's name.
+        self.on_past: Callable[[str, Past], None] | None = None
         self._publisher = publisher
         self._decider = Decider(schedules, options.rules, lease_s=options.lease_s)
         self._lease_us = round(options.lease_s * SECOND_US)
@@ -193,6 +195,9 @@ class Engine:
             logger.info("%s was moved on or changed by somebody else meanwhile; nothing is repeated", name)
         for move in moves:
             self._held.pop(move.hold.id, None)
+            if self.on_past is not None:
+                for past in move.past:
+                    self.on_past(move.hold.id, past)
         self._decider.conclude([move.hold.id for move in moves])
 
     def _renew(self) -> None:

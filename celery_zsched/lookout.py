@@ -2,7 +2,8 @@
 
 A claim costs the server a dozen commands, so an idle claimer does not repeat it for safety's sake: every ``block_s``
 seconds it looks at the first waiting moment or, in turn, at the first lease end, and claims only if that is not what it
-knew.
+knew. Of the claimers of a busy timeline two watch for what comes next; the others look, every ``guard_s`` seconds,
+whether there are still two, since those may die one after the other.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ from celery_zsched.types import SECOND_US
 #: How many looks one blocking pop outlives. Looks are what finds a dead link, so the pop itself may stay for long.
 LOOKS_PER_POP = 4
 
+#: So many claimers watch for what comes next: one, and one in case that one dies.
+WATCHERS = 2
+
 
 class Lookout:
     """Waits for the next claim of one timeline. Not for several threads at once."""
 
-    def __init__(self, timeline: Timeline, *, block_s: float = MAX_BLOCK_S) -> None:
+    def __init__(self, timeline: Timeline, *, block_s: float = MAX_BLOCK_S, guard_s: float = MAX_BLOCK_S) -> None:
         self._timeline = timeline
         self._block_s = min(block_s, MAX_BLOCK_S)
+        self._guard_s = min(guard_s, self._block_s)
         self._bell = Bell(
             timeline.server, [timeline.keys.bell], own=timeline.own_bell, block_s=self._block_s * LOOKS_PER_POP
         )
@@ -33,6 +38,8 @@ class Lookout:
         self._until = 0.0
         self._look_only = False
         self._looks = 0
+        #: Whether others may be watching for what comes next.
+        self._guarding = False
         #: Whether this claimer has claimed and not ended since, so that others may count on it.
         self.began = False
         #: Whether the last answer was that nothing waits at all, as far as the next look.
@@ -57,7 +64,8 @@ class Lookout:
         elif wake_us is not None and wake_us - now_us < self._block_s * SECOND_US:
             self._plan((wake_us - now_us) / SECOND_US, look_only=False)
         else:
-            self._plan(self._block_s, look_only=True)
+            self._guarding = wake_us is None
+            self._plan(self._guard_s if self._guarding else self._block_s, look_only=True)
 
     def failed(self) -> None:
         """Note that nothing is known: the next wait ends at once."""
@@ -90,10 +98,17 @@ class Lookout:
         """Look at the first moment of the waiting or of the leased; return whether there is something to claim for."""
         keys = self._timeline.keys
         self._looks += 1
+        moments = keys.timelines if self._looks % 2 else [keys.leases]
         soonest: int | None = None
         with self._timeline.server.translated("looking for what is due"):
             client: Any = self._timeline.server.client
-            for key in keys.timelines if self._looks % 2 else [keys.leases]:
+            if self._guarding:
+                watchers = client.zcount(keys.watch, self.now_us() or 0, "+inf")
+                if watchers:
+                    self._plan(self._guard_s, look_only=True)
+                    return bool(watchers < WATCHERS)
+                moments = [*keys.timelines, keys.leases]
+            for key in moments:
                 first = client.zrange(key, 0, 0, withscores=True)
                 if first:
                     moment_us = int(first[0][1])
@@ -101,5 +116,6 @@ class Lookout:
         now_us = self.now_us()
         if soonest is not None and (now_us is None or soonest <= now_us + self._block_s * SECOND_US):
             return True  # it comes before the next look: whoever watches for it, this claimer asks to be told
+        self._guarding = False
         self._plan(self._block_s, look_only=True)
         return False

@@ -205,6 +205,23 @@ def test_a_scheduler_that_ends_as_it_sends_wakes_one_that_nobody_else_would(ours
     third.close()
 
 
+def test_the_third_of_three_takes_over_when_the_others_die_one_after_the_other(ours: Pair) -> None:
+    """Nobody tells it; it sees within a lease that nobody watches any more."""
+    (first, _), (second, _), (third, _) = (ours.engine() for _ in range(3))
+    ours.schedules.save(entry("each", 1))
+    for engine in (first, second, third):
+        engine.turn(0)
+    for engine in (first, second):
+        engine.lookout.close()
+
+    def fired() -> bool:
+        third.turn(0.1)
+        return ours.schedules.get("each").last.fired >= 2
+
+    wait_until(fired, timeout_s=5, what="two occurrences")
+    third.close()
+
+
 def test_many_due_at_one_instant_are_shared_and_each_is_sent_once(ours: Pair) -> None:
     """Two schedulers by turns, 1,200 entries, batches of at most 256."""
     (one, _), (other, _) = ours.engine(), ours.engine()
