@@ -38,6 +38,9 @@ MAX_BLOCK_S = 30.0
 #: How much later than the first a second idle claimer wakes for the same moment, should the first have died.
 BACKUP_US = 500_000
 
+#: What claims of this module say about bodies: they are opaque, so nothing in them can expire.
+OPAQUE = ""
+
 #: How many dead ids a timeline keeps; the oldest go first.
 KEEP_DEAD = 10_000
 
@@ -273,7 +276,7 @@ def claim_arguments(
     linger: bool = False,
 ) -> list[scripts.Argument]:
     """Return the ARGV of ``lua/claim.lua`` up to the pairs it settles first."""
-    switches = [delivery_limit, int(armed), int(linger), BACKUP_US, KEEP_DEAD, 0]
+    switches: list[scripts.Argument] = [delivery_limit, int(armed), int(linger), BACKUP_US, KEEP_DEAD, OPAQUE]
     return [min(limit, MAX_BATCH), lease_us, holder, claimer, *switches]
 
 

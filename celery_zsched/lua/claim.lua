@@ -2,8 +2,9 @@
 -- KEYS: leases claims bodies parked dead reasons notes bell watch own rules timelines...
 -- ARGV: limit, lease (microseconds; 0: remove at once, for a consumer that never acks), holder, claimer,
 --       delivery_limit (0 for none), armed ('1': the caller has a blocking pop outstanding), linger ('1': the caller
---       claims again at once), backup (microseconds), keep (how many dead to keep), bury_expired ('1': what has
---       expired is kept with the dead), then pairs id, token to settle first. What the queue was declared with
+--       claims again at once), backup (microseconds), keep (how many dead to keep), expiry ('': bodies
+--       are opaque and nothing expires; '0': they are messages, and what has expired is dropped; '1': it is kept with
+--       the dead), then pairs id, token to settle first. What the queue was declared with
 --       (rules: delivery_limit, message_ttl, expires) has the last word. Nothing is taken while the queue is paused
 --       (rules: paused, '1' or the moment at which it ends), and what is for a paused task (rules: paused_tasks, each
 --       between newlines) is parked where it is found.
@@ -18,7 +19,7 @@ local leases, claims, bodies, parked, dead, reasons, notes, bell, watch, own, ru
 local timelines = {unpack(KEYS, 12)}
 local limit, lease, holder, claimer = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local delivery_limit, armed, linger, backup = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7] == '1', tonumber(ARGV[8])
-local keep, bury_expired = tonumber(ARGV[9]), ARGV[10] == '1'
+local keep, are_messages, bury_expired = tonumber(ARGV[9]), ARGV[10] ~= '', ARGV[10] == '1'
 local FIRST_SETTLE = 11
 local PARK_SPAN = 200 -- how many due ids are looked at in search of those that are not for a paused task
 -- @include clock record ring settle dead life
@@ -99,6 +100,9 @@ end
 -- Whether a message is no longer wanted. Its own time to live stands at the beginning of its body's second line
 -- (celery_zsched/message.py); it counts from when it was due.
 local function is_expired(body, due)
+  if not are_messages then
+    return false
+  end
   local first_end = string.find(body, '\n', 1, true) -- a plain search, since bodies may be long
   local ttl = first_end and tonumber(string.match(body, '^(%d+) ', first_end + 1) or '') or message_ttl
   if ttl and message_ttl then

@@ -301,3 +301,14 @@ def test_a_queue_with_a_life_takes_all_its_keys_along(line: Timeline, keyspace: 
     assert mortal()
     assert [item.id for item in line.claim(9, LONG).items] == ["a", "b", "c"]
     assert mortal()
+
+
+# -- Bodies
+
+
+def test_a_body_is_opaque(line: Timeline) -> None:
+    """Whatever its bytes, even those by which a message says how long it is wanted, a body comes back as it was put."""
+    body = b"name\n1 \x00\xff"
+    line.put([Item("a", body, due_us=PAST)])
+    (item,) = line.claim(1, LONG).items
+    assert item.body == body
