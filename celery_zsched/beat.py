@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import partial
 from typing import Any, NoReturn
 
 import click
 from billiard.process import current_process
 from celery import beat
 
-from celery_zsched import planner
+from celery_zsched import notices, planner
 from celery_zsched.apps import open_schedules
 from celery_zsched.engine import Engine, Options
 from celery_zsched.entry import EntrySpec, from_beat_schedule
@@ -42,6 +43,7 @@ class Scheduler(beat.Scheduler):
             _stop_for(exc)
         self._publisher = CeleryPublisher(app, prefix=self.settings.prefix, declared=lambda: self.data)
         self._engine = Engine(self.schedules, self._publisher, _engine_options(self.settings))
+        self._engine.on_past = partial(notices.tell, app)
         self._roll = Roll(self.schedules, self._engine, self.settings)
         self._installed = False
         self._ticking = False

@@ -40,10 +40,12 @@ def pause_task(
     reason: str | None = None,
     lasting: str | None = None,
     until: str | None = None,
+    request: str | None = None,
+    by: str | None = None,
     **_: Any,
 ) -> dict[str, Any]:
     """Pause a periodic task, or entry:, task:, queue: or id:NAME: nothing of it goes on until it is resumed."""
-    name, by, request = _parts(target)
+    name, by, request = _parts(target, by, request)
 
     def pause(site: operations.Site) -> Any:
         ends: dict[str, Any] = {"lasting": lasting, "until": until, "request": request}
@@ -58,9 +60,11 @@ def pause_task(
 
 
 @control_command(args=[("target", addressed), ("catch_up", strtobool)], signature="TARGET [catch_up=no]")
-def resume_task(state: Any, target: str | dict[str, str], catch_up: bool = False, **_: Any) -> dict[str, Any]:
+def resume_task(
+    state: Any, target: str | dict[str, str], catch_up: bool = False, by: str | None = None, **_: Any
+) -> dict[str, Any]:
     """Resume what is paused: a periodic task is due at its next time, messages keep their order."""
-    name, by, _request = _parts(target)
+    name, by, _request = _parts(target, by)
     verb: Any = operations.resume_tasks if operations.is_pattern(name) else operations.resume_task
     return _answer(state, by, lambda site: verb(site, name, catch_up=catch_up))
 
@@ -76,23 +80,29 @@ def run_task(
     kwargs: dict[str, Any] | None = None,
     reason: str | None = None,
     request: str | None = None,
+    by: str | None = None,
     **_: Any,
 ) -> dict[str, Any]:
     """Run a periodic task once more, now; its schedule does not move. One run, however many workers hear it."""
-    name, by, own = _parts(target)
+    name, by, request = _parts(target, by, request)
     return _answer(
         state,
         by,
-        lambda site: operations.run_task(
-            site, name, request=request or own, args=args, kwargs=kwargs, reason=reason or None
-        ),
+        lambda site: operations.run_task(site, name, request=request, args=args, kwargs=kwargs, reason=reason or None),
     )
 
 
 @control_command(args=[("target", addressed)], signature="TARGET")
-def cancel_task(state: Any, target: str | dict[str, str], reason: str | None = None, **_: Any) -> dict[str, Any]:
+def cancel_task(
+    state: Any,
+    target: str | dict[str, str],
+    reason: str | None = None,
+    request: str | None = None,
+    by: str | None = None,
+    **_: Any,
+) -> dict[str, Any]:
     """Remove what waits of a task name, an entry or a queue, or one message; what runs is revoked."""
-    name, by, request = _parts(target)
+    name, by, request = _parts(target, by, request)
     return _answer(state, by, lambda site: operations.cancel_once(site, name, reason=reason or None, request=request))
 
 
@@ -166,10 +176,13 @@ def _look(panel: Any, look: Callable[[operations.Site], Any]) -> Any:
         return {"error": str(exc)}
 
 
-def _parts(target: str | dict[str, str]) -> tuple[str, str | None, str | None]:
+def _parts(
+    target: str | dict[str, str], by: str | None = None, request: str | None = None
+) -> tuple[str, str | None, str | None]:
+    """Return the target, who asks for it, and the id of the request, wherever they were said."""
     if isinstance(target, str):
-        return target, None, None
-    return target["target"], target.get("by"), target.get("request")
+        return target, by, request
+    return target["target"], by or target.get("by"), request or target.get("request")
 
 
 def _answer(panel: Any, by: str | None, operate: Callable[[operations.Site], Any]) -> dict[str, Any]:

@@ -249,12 +249,15 @@ def tell_backend(app: Any, broker: Broker, queue: str, ids: Sequence[str]) -> No
     from celery.app.task import Context
     from celery.exceptions import WorkerLostError
 
+    from celery_zsched import notices
+
     try:
         found = broker.timeline(queue).locate(ids)
     except ServerError as exc:
         logger.warning("the result backend is not told of dead messages of queue %s: %s", queue, exc)
         return
     for id_, located in found.items():
+        notices.message_buried.send(sender=app, queue=queue, id=id_, reason=located.reason)
         try:
             payload = wire_format.decode(located.body)
             headers = payload["headers"]

@@ -400,3 +400,25 @@ def test_shells_complete_commands_and_entries(site: Site, project: Project) -> N
 
     assert complete("expl") == ["explain"]
     assert complete("explain", "ni") == ["nightly"]
+
+
+def test_signals_tell_of_occurrences(project: Project, site: Site) -> None:
+    """A receiver in the beat's app hears of what is sent, and of what was missed before it."""
+    project.write(
+        """
+        from celery_zsched.notices import occurrence_sent, occurrences_missed
+
+        @occurrence_sent.connect(weak=False)
+        def sent(sender, entry, past, **_):
+            print(f"heard {entry} {past.outcome}", flush=True)
+
+        @occurrences_missed.connect(weak=False)
+        def missed(sender, entry, past, **_):
+            print(f"missed {entry} {past.missed > 0}", flush=True)
+        """
+    )
+    add(site, "fast", every=0.5)
+    wait_until(lambda: operations.health(site).overdue_s > 1.5)
+    beat = project.beat()
+    beat.says("heard fast sent")
+    beat.says("missed fast True")

@@ -39,7 +39,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("deciding", "blackouts"),
     ("upkeep",),
     ("roll",),
-    ("apps", "engine"),
+    ("apps", "engine", "notices"),
     ("publishing", "run_leases"),
     ("context",),
     ("operations",),
