@@ -26,6 +26,11 @@ if not passive then
     end
   end
   call('HSET', rules, 'declared', stamp(now))
+  if call('HEXISTS', rules, 'expires') == 1 or call('HEXISTS', rules, 'max_length') == 1 then
+    call('HSET', rules, 'special', '1') -- publish.lua leaves such a queue to put.lua
+  else
+    call('HDEL', rules, 'special')
+  end
   local life = tonumber(call('HGET', rules, 'expires') or '')
   if life then
     live_on(life)

@@ -13,8 +13,7 @@ local id, body, due = ARGV[2], ARGV[3], ARGV[4]
 if now > tonumber(ARGV[1]) then
   return 'late'
 end
-local life = call('PTTL', rules)
-if life >= 0 or (life == -1 and call('HEXISTS', rules, 'max_length') == 1) or call('HSETNX', bodies, id, body) == 0 then
+if call('HEXISTS', rules, 'special') == 1 or call('HSETNX', bodies, id, body) == 0 then
   return 'other'
 end
 if due == '' then

@@ -74,6 +74,7 @@ class Wires:
     def __init__(self, server: Server, *, limit: int = 10, patience_s: float = 60.0) -> None:
         self.server = server
         self._limit = limit
+        self._clustered = server.address.kind == "cluster"
         self._patience_s = patience_s
         #: Server clock minus our monotonic clock, in microseconds; None until the first connection told.
         self.offset_us: int | None = None
@@ -184,7 +185,7 @@ class Wires:
 
     def node_of(self, route: str) -> str:
         """Return a name for the node that has a key; keys with the same name can be asked in one round trip."""
-        if self.server.address.kind != "cluster":
+        if not self._clustered:
             return ""
         client = self.server.client
         assert isinstance(client, RedisCluster)
@@ -198,8 +199,10 @@ class Wires:
                 "max_connections in broker_transport_options"
             )
         try:
-            with self.server.translated("connecting"):
-                node = self.node_of(route)
+            node = ""
+            if self._clustered:
+                with self.server.translated("connecting"):
+                    node = self.node_of(route)
             free = self._free.get(node)
             if free is None:
                 free = self._free.setdefault(node, deque())

@@ -59,7 +59,10 @@ class Guard:
         self._process: Any = self._controller._process_task
         self._controller._process_task = self._start
         # A pool with a semaphore is handed a request when it has room; the others queue by themselves.
-        self._has_room = bool(getattr(consumer.pool, "uses_semaphore", False))
+        pool = consumer.pool
+        self._has_room = bool(getattr(pool, "uses_semaphore", False))
+        # The solo pool starts what it is handed on the spot.
+        self._at_once = self._has_room or type(pool).__module__ == "celery.concurrency.solo"
         if not self._has_room:
             consumer.on_task_request = self._start
 
@@ -71,7 +74,7 @@ class Guard:
             if self._has_room:
                 self._controller._quick_release()
             return
-        if self._has_room:
+        if self._at_once:
             begin(message)
         else:
             # It may be started later: it is looked at again then.

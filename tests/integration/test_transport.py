@@ -486,7 +486,7 @@ def test_a_marked_firing_is_enqueued_once(connect: Callable[..., Client], caplog
     caplog.set_level("INFO", "celery_zsched.transport")
     for nominal in (5, 5, 4, 6):
         told = {"entry": "e", "epoch": 1, "nominal_us": nominal, "cause": "schedule"}
-        client.send(nominal, headers={"zsched": told, "id": f"{nominal}"})
+        client.send(nominal, headers={"zsched": told, "task": "t", "id": f"{nominal}"})
     client.consume("q")
     assert client.all(2) == [5, 6]
     assert caplog.text.count("not repeated") == 2
