@@ -21,7 +21,7 @@ from celery_zsched.publishing import CeleryPublisher
 from celery_zsched.roll import Roll
 from celery_zsched.settings import Settings
 from celery_zsched.types import SECOND_US
-from celery_zsched.upkeep import adopt_zone
+from celery_zsched.upkeep import Marks, adopt_zone
 
 logger = logging.getLogger("celery.beat.zsched")
 
@@ -44,7 +44,8 @@ class Scheduler(beat.Scheduler):
         self._publisher = CeleryPublisher(app, prefix=self.settings.prefix, declared=lambda: self.data)
         self._engine = Engine(self.schedules, self._publisher, _engine_options(self.settings))
         self._engine.on_past = partial(notices.tell, app)
-        self._roll = Roll(self.schedules, self._engine, self.settings)
+        self._roll = Roll(self.schedules, self._engine, self.settings, also=self._sweep_marks)
+        self._marks: Marks | None = None
         self._installed = False
         self._ticking = False
         super().__init__(app, *args, lazy=lazy, **kwargs)
@@ -117,6 +118,13 @@ class Scheduler(beat.Scheduler):
                 f"    . lease -> {self.settings.lease_timeout:g} seconds",
             ]
         )
+
+    def _sweep_marks(self, now_us: int) -> None:
+        """Drop the high-water marks of entries that are gone, where the broker is ours."""
+        queues = self._publisher.queues()
+        if queues is not None:
+            self._marks = self._marks or Marks(self.schedules, queues)
+            self._marks.sweep(now_us)
 
     def _install(self) -> None:
         """Store the static entries and declare them as this release's."""

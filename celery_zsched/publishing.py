@@ -18,6 +18,7 @@ from celery_zsched import planner
 from celery_zsched.engine import PublishError
 from celery_zsched.entry import HEADER, EntrySpec, occurrence_header, occurrence_id
 from celery_zsched.errors import ConfigurationError
+from celery_zsched.queues import Queues
 from celery_zsched.types import from_us
 
 logger = logging.getLogger("celery.beat.zsched")
@@ -53,6 +54,13 @@ class CeleryPublisher:
         except Exception as exc:
             self.close()
             logger.debug("the broker cannot be reached yet: %s", exc)
+
+    def queues(self) -> Queues | None:
+        """Return the queues of the broker, if it is ours and there is a connection to it."""
+        broker = None if self._connection is None else getattr(self._connection.transport, "broker", None)
+        if broker is None:
+            return None
+        return Queues(broker.server, prefix=broker.settings.key_prefix, levels=broker.levels)
 
     def send(
         self,

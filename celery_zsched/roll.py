@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -70,10 +70,14 @@ class Beat:
 class Roll:
     """This beat's place on the roll. Not for several threads at once; raises translated server errors."""
 
-    def __init__(self, schedules: Schedules, engine: Engine, settings: Settings) -> None:
+    def __init__(
+        self, schedules: Schedules, engine: Engine, settings: Settings, *, also: Callable[[int], object]
+    ) -> None:
+        """Take part by an engine; ``also`` is called with the server's time (microseconds) at each sweep."""
         self._schedules = schedules
         self._engine = engine
         self._settings = settings
+        self._also = also
         self._keys = ScheduleKeys(schedules.prefix)
         self._release = ""
         self._started_us = 0
@@ -125,6 +129,7 @@ class Roll:
         for release in {beat.release for beat in beats[1]} - living:
             self._retire(release, living)
         forget_finished(self._schedules, now_us - round(self._settings.done_time * SECOND_US))
+        self._also(now_us)
         if beats[1]:
             with self._schedules.server.translated("calling the roll"):
                 self._client().hdel(self._keys.beats, *(beat.id for beat in beats[1]))

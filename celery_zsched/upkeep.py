@@ -1,4 +1,4 @@
-"""What keeps the schedule tidy and true: entries that are long finished, and an app whose zone has changed."""
+"""What keeps the schedule tidy and true: what is long finished or gone, and an app whose zone has changed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 from celery_zsched import planner
 from celery_zsched.keys import ScheduleKeys
+from celery_zsched.queues import Queues
 from celery_zsched.schedules import Schedules, State, Stored
 from celery_zsched.timeline import MAX_BATCH
-from celery_zsched.types import Item, Outcome, Put
+from celery_zsched.types import SECOND_US, Item, Outcome, Put
 
 
 def forget_finished(schedules: Schedules, before_us: int) -> list[str]:
@@ -59,3 +60,43 @@ def _rescore(schedules: Schedules, stored: Stored) -> bool:
     expect = hashlib.sha1(body, usedforsecurity=False).hexdigest()
     item = Item(stored.name, body, coming.next_due_us, mode=Put.REPLACE, expect=expect)
     return schedules.timeline.put([item])[0].outcome is Outcome.REPLACED
+
+
+class Marks:
+    """Sweeps the high-water marks of queues for entries that are gone, a bounded part of them at each call."""
+
+    #: So many marks are looked at in each queue at a call.
+    PART = 5_000
+
+    #: A mark is kept so long after its occurrence, in microseconds, though its entry is gone: a scheduler that was
+    #: frozen amid sending it may still go on.
+    KEPT_US = 3600 * SECOND_US
+
+    def __init__(self, schedules: Schedules, queues: Queues) -> None:
+        self._schedules = schedules
+        self._queues = queues
+        self._cursors: dict[str, int] = {}
+
+    def sweep(self, now_us: int) -> int:
+        """Go on where the last call ended; return how many marks were deleted."""
+        deleted = 0
+        for queue in self._queues.names():
+            key = self._queues.timeline(queue).keys.marks
+            client: Any = self._queues.server.client
+            with self._queues.server.translated("sweeping marks"):
+                cursor, marks = client.hscan(key, self._cursors.get(queue, 0), count=self.PART)
+            self._cursors[queue] = cursor
+            old = [field for field, mark in marks.items() if int(mark.split()[1]) < now_us - self.KEPT_US]
+            gone = self._unknown(old)
+            if gone:
+                with self._queues.server.translated("sweeping marks"):
+                    deleted += client.hdel(key, *gone)
+        return deleted
+
+    def _unknown(self, names: list[bytes]) -> list[bytes]:
+        if not names:
+            return []
+        with self._schedules.server.translated("sweeping marks"):
+            client: Any = self._schedules.server.client
+            known = client.hmget(self._schedules.timeline.keys.bodies, names)
+        return [name for name, body in zip(names, known, strict=True) if body is None]
