@@ -6,6 +6,7 @@ it; a queue that is consumed from for the first time gets what is on record.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -117,18 +118,21 @@ class Queues:
 
     # -- Parking and putting back
 
-    def park_task(self, queue: str, task: str, progress: Progress | None = None) -> int:
-        """Park what waits in a queue for a task, due or not; return how many messages."""
+    def park_task(self, queue: str, task: str, progress: Progress | None = None, *, until: float | None = None) -> int:
+        """Park what waits in a queue for a task, due or not; return how many messages.
+
+        Claims park what they come across, so this may end early: at ``until`` on the monotonic clock, in seconds.
+        """
         timeline, count = self.timeline(queue), 0
         for level in range(self.levels):
             at = 0
-            while True:
+            while until is None or time.monotonic() < until:
                 looked, parked = timeline.run("sift", [task, level, at, MAX_BATCH])
                 count += parked
                 at += looked - parked
                 if progress is not None and parked:
                     progress(parked)
-                if looked < MAX_BATCH:
+                if not looked:
                     break
         return count
 

@@ -38,7 +38,9 @@ def pause(
         _say(out, *operations.pause_tasks(site, target, reason=reason, until=until, lasting=lasting))
     else:
         with out.progress("parking") as advance:
-            done = operations.pause_task(site, target, reason=reason, until=until, lasting=lasting, progress=advance)
+            done = operations.pause_task(
+                site, target, reason=reason, until=until, lasting=lasting, progress=advance, sweep_s=None
+            )
         _say(out, done)
 
 

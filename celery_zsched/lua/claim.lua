@@ -22,6 +22,7 @@ local delivery_limit, armed, linger, backup = tonumber(ARGV[5]), ARGV[6] == '1',
 local keep, are_messages, bury_expired = tonumber(ARGV[9]), ARGV[10] ~= '', ARGV[10] == '1'
 local FIRST_SETTLE = 11
 local PARK_SPAN = 200 -- how many due ids are looked at in search of those that are not for a paused task
+local PARK_BYTES = 1000000 -- and how much of their bodies
 -- @include clock record ring settle dead life
 
 local troubles = {}
@@ -76,10 +77,12 @@ end
 -- Park those of `found` (ids in the sorted set `key`) that are for paused tasks; return at most `room` of the others.
 local parked_some = false
 local function sift(key, found, scores, level, room)
-  local contents, held = call('HMGET', bodies, unpack(found)), call('HMGET', claims, unpack(found))
-  local kept, kept_scores = {}, {}
+  local held = call('HMGET', claims, unpack(found))
+  local kept, kept_scores, bytes = {}, {}, 0
   for position, id in ipairs(found) do
-    local task = paused_task(contents[position])
+    local body = call('HGET', bodies, id)
+    bytes = bytes + (body and #body or 0)
+    local task = paused_task(body)
     if task then
       local token, count, held_level, due, last = read_record(held[position])
       due = due or scores[position]
@@ -91,7 +94,10 @@ local function sift(key, found, scores, level, room)
       end
       parked_some = true
     elseif #kept < room then
-      kept[#kept + 1], kept_scores[#kept + 1] = id, scores[position]
+      kept[#kept + 1], kept_scores[#kept_scores + 1] = id, scores[position]
+    end
+    if #kept >= room or bytes > PARK_BYTES then
+      break
     end
   end
   return kept, kept_scores

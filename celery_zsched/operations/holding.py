@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from celery_zsched.schedules import Schedules
 from celery_zsched.types import Place
 
 Progress = Callable[[int], None]
+
+#: How long the pause of a task name goes on parking before it answers, in seconds.
+SWEEP_S = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,13 @@ def pause_messages(
     until_us: int | None,
     progress: Progress | None = None,
     tell: bool = True,
+    sweep_s: float | None = SWEEP_S,
 ) -> Holding:
     """Hold back what is for a task, stands in a queue, or is one message.
 
-    In force for every claim from the moment this has told the queues; messages of a task are then parked one portion
-    after the other. What runs is not touched. A pause with a time limit is ended by whichever beat runs then; that of a
+    In force for every claim from the moment this has told the queues. Messages of a task are then parked one portion
+    after the other for ``sweep_s`` seconds (None: all of them); whatever is left is parked by the claims that come across
+    it. What runs is not touched. A pause with a time limit is ended by whichever beat runs then; that of a
     queue needs none.
     """
     queues = site.queues
@@ -75,8 +81,9 @@ def pause_messages(
     if target.kind == "task":
         if tell:
             _tell_workers(site, target.name)
+        until = None if sweep_s is None else time.monotonic() + sweep_s
         for queue in queues.names():
-            parked += queues.park_task(queue, target.name, progress)
+            parked += queues.park_task(queue, target.name, progress, until=until)
     if state != known:
         note(site, "pause", str(target), reason, messages=parked)
     return Holding(str(target), "paused", changed, parked, state.reason, state.by, moment(state.until_us))

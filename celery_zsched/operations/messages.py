@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -145,7 +146,13 @@ def where_is(site: Site, id_: str, *, arguments: bool = False) -> list[Whereabou
             f"no queue has the message {id_!r}: its task has ended, or it was removed, or never sent. What became of a "
             "task that has ended is known to the result backend"
         )
-    return [_whereabouts(queue, located, arguments) for queue, located in found]
+    paused = site.queues.pauses()
+    return [
+        dataclasses.replace(where, state="paused", reason=f"task:{where.task}")
+        if where.state == "waiting" and f"task:{where.task}" in paused
+        else where
+        for where in (_whereabouts(queue, located, arguments) for queue, located in found)
+    ]
 
 
 def dead(site: Site, *, queue: str | None = None, limit: int = 100) -> list[Whereabouts]:

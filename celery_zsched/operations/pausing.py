@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery_zsched.entry import OperatorState
 from celery_zsched.errors import EntryError
-from celery_zsched.operations.holding import Holding, Progress, pause_messages, resume_messages
+from celery_zsched.operations.holding import SWEEP_S, Holding, Progress, pause_messages, resume_messages
 from celery_zsched.operations.moments import duration_us, moment_us
 from celery_zsched.operations.records import note
 from celery_zsched.operations.requests import agree
@@ -24,12 +24,14 @@ def pause_task(
     request: str | None = None,
     progress: Progress | None = None,
     tell: bool = True,
+    sweep_s: float | None = SWEEP_S,
 ) -> Standing | Holding:
     """Hold something back until it is resumed: an entry, the messages of a task, a queue, or one message.
 
     The pause ends by itself at ``until`` (a moment) or after ``lasting`` (a duration), if one is given; see
     :mod:`celery_zsched.operations.moments`. Of those who do the same ``request``, all let it end at the same moment.
-    ``tell`` lets workers know that give back what they have received of a task and not started.
+    ``tell`` lets workers know, that give back what they have received of a task and not started; ``sweep_s`` is for how
+    long its messages are parked before this answers (None: all of them), the rest is when they are come across.
 
     Raises :class:`~celery_zsched.errors.NotFoundError`, which names likely targets, and
     :class:`~celery_zsched.errors.ConflictError` for a target that is several things, an entry that is finished or in
@@ -38,7 +40,9 @@ def pause_task(
     found = resolve(site, target)
     end_us = _end_us(site, until, lasting, request)
     if found.kind != "entry":
-        return pause_messages(site, found, reason=reason, until_us=end_us, progress=progress, tell=tell)
+        return pause_messages(
+            site, found, reason=reason, until_us=end_us, progress=progress, tell=tell, sweep_s=sweep_s
+        )
     return _pause(site, find_entry(site, found.name), reason, end_us)
 
 
