@@ -30,4 +30,4 @@ def report() -> None:
         print("run by hand", flush=True)
         return
     late_ms = (datetime.now(timezone.utc) - occurrence.nominal).total_seconds() * 1000
-    print(f"ran {occurrence.entry} for {occurrence.nominal:%H:%M:%S.%f} {late_ms:.1f} ms late", flush=True)
+    print(f"ran {occurrence.entry} for {occurrence.nominal.isoformat()} {late_ms:.1f} ms late", flush=True)
