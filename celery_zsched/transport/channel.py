@@ -28,7 +28,7 @@ from celery_zsched.transport.exchanges import Binding, binding, is_reply_exchang
 from celery_zsched.transport.fanout import Publisher, Subscription, has_backlog, matcher
 from celery_zsched.transport.putting import put, told_outcome
 from celery_zsched.transport.shared import Broker
-from celery_zsched.transport.source import RECHECK_S, Source
+from celery_zsched.transport.source import RECHECK_S, REST_S, Source
 
 logger = logging.getLogger("celery_zsched.transport")
 
@@ -285,6 +285,17 @@ class Channel(virtual.Channel):
 
     def _holds_any(self) -> bool:
         return bool(self._buffered or self.qos.delivered)
+
+    def rests_until(self, now: float) -> float:
+        """Return until when there is nothing to claim, whatever waits; 0: there may be. A loop asks it each round."""
+        qos = self.qos
+        limit = qos.prefetch_count
+        if not limit or "can_consume" in qos.__dict__:
+            return 0.0
+        free = limit - len(qos.delivered) - self._buffered
+        if free <= 0:
+            return now + REST_S  # an ack makes it look again before
+        return float(self._claimed_at + GROW_S) if free * 2 < limit else 0.0
 
     def resumes_at(self, credit: int) -> float:
         """Return when the next claim is worth its while: a credit of a few is given a moment to grow after a claim."""

@@ -17,7 +17,7 @@ from kombu.utils.eventio import poll as make_poll
 
 from celery_zsched.transport.fanout import Listener
 from celery_zsched.transport.pops import Pop
-from celery_zsched.transport.source import Source, wakes_in
+from celery_zsched.transport.source import REST_S, Source, wakes_in
 
 #: For so long the event loop is kept from its other duties by deliveries in a row, in seconds.
 TURN_S = 0.005
@@ -79,6 +79,19 @@ class Poller:
                     self.channels.append(channel)
                 return True
         return False
+
+    def rests_until(self, now: float) -> float:
+        """Return until when no channel has the credit for a claim that is worth its while, as between acks; 0: now."""
+        soonest = 0.0
+        if self._stale_pops:
+            return soonest
+        for channel in self.channels:
+            if channel.sources:
+                until = channel.rests_until(now)
+                if now >= until:
+                    return 0.0
+                soonest = min(soonest, until) if soonest else until
+        return soonest
 
     def has_buffered(self) -> bool:
         """Return whether something was claimed and is not delivered yet."""
@@ -271,6 +284,8 @@ class LoopSide:
         #: When the loop comes back by a timer of ours, by our monotonic clock.
         self._timers: dict[float, Any] = {}
         self._watched: dict[int, Pop] = {}
+        #: By when the links are looked after, though there is nothing to claim.
+        self._look_after = 0.0
         self._listening: int | None = None
         loop.add_reader(self._ready_fd, self._on_ready)
         loop.on_tick.add(self._on_tick)
@@ -308,6 +323,10 @@ class LoopSide:
         poller = self._poller
         if not poller.has_buffered():
             now = time.monotonic()
+            if now < self._look_after and (until := poller.rests_until(now)):
+                self._come_back(now, until)
+                return
+            self._look_after = now + REST_S
             poller.listener.keep_up(now)
             self._watch_listener()
             poller.wake_sources(now)
@@ -374,10 +393,12 @@ class LoopSide:
         wait = min((one for one in waits if one is not None), default=None)
         if wait is None:
             return
-        at = now + wait
+        self._come_back(now, now + wait)
+
+    def _come_back(self, now: float, at: float) -> None:
         # One that goes off before serves too: the next is set then. None is cancelled, since the loop keeps those.
         if not any(pending <= at for pending in self._timers):
-            self._timers[at] = self._hub.call_later(wait, self._on_timer, at)
+            self._timers[at] = self._hub.call_later(max(0.0, at - now), self._on_timer, at)
 
     def _on_timer(self, at: float) -> None:
         """Do nothing more: the round that comes claims what is due."""

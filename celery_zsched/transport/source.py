@@ -24,6 +24,9 @@ Waiting = tuple[str, bytes, int]
 #: A queue that had nothing is asked again after so long while others keep its consumer busy, in seconds.
 RECHECK_S = 0.02
 
+#: A consumer without credit looks after its links so often, in seconds.
+REST_S = 1.0
+
 
 class Source:
     """Claims from one queue for one consumer.
