@@ -7,7 +7,7 @@ it; a queue that is consumed from for the first time gets what is on record.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,6 +172,14 @@ class Queues:
             pipeline.zadd(timeline.keys.bell, {"ring": 0})
             pipeline.pexpire(timeline.keys.bell, 60_000)
             pipeline.execute()
+
+    def claimed(self, names: Sequence[str]) -> list[int]:
+        """Return how many messages of each queue have been handed to consumers since it was declared."""
+        with self.server.translated("reading counters"):
+            pipeline = self._client.pipeline(transaction=False)
+            for name in names:
+                pipeline.hget(self.timeline(name).keys.rules, "claimed")
+            return [int(count or 0) for count in pipeline.execute()]
 
     # -- Looking through
 

@@ -9,6 +9,8 @@ from celery_zsched.cli.base import dry_run_option, reason_option, verb
 from celery_zsched.cli.output import Output, plural
 from celery_zsched.errors import EntryError
 from celery_zsched.operations import Site
+from celery_zsched.operations.moments import duration_us
+from celery_zsched.types import SECOND_US
 
 _QUEUES = [
     ("QUEUE", "queue"), ("READY", "ready"), ("DELAYED", "delayed"), ("LEASED", "leased"), ("PARKED", "parked"),
@@ -25,9 +27,13 @@ _all_option = click.option("--all", "everything", is_flag=True, help="All of the
 
 
 @verb("queues")
-def queues(site: Site, out: Output) -> None:
+@click.option("--rate", "measure", help="Also count for so long how many are handed to consumers: 2, 10s.")
+def queues(site: Site, out: Output, measure: str | None) -> None:
     """List the queues: how many messages stand where, and how long the oldest that is due has waited."""
-    out.rows(_QUEUES, [each.to_dict() for each in operations.queues(site)], "There are no queues.")
+    measure_s = duration_us(measure) / SECOND_US if measure else 0.0
+    columns = [*_QUEUES, ("RATE (1/s)", "rate")] if measure else _QUEUES
+    rows = [each.to_dict() for each in operations.queues(site, measure_s=measure_s)]
+    out.rows(columns, rows, "There are no queues.")
 
 
 @verb("timeline")

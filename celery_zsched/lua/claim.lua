@@ -197,6 +197,9 @@ if #ids > 0 then
   else
     gone = ids
   end
+  if life then
+    call('HINCRBY', rules, 'claimed', #ids) -- what the rate of a queue is told from
+  end
   if #expired > 0 then
     if life then
       call('HINCRBY', rules, 'expired', #expired)

@@ -56,9 +56,9 @@ def pause_messages(
     """Hold back what is for a task, stands in a queue, or is one message.
 
     In force for every claim from the moment this has told the queues. Messages of a task are then parked one portion
-    after the other for ``sweep_s`` seconds (None: all of them); whatever is left is parked by the claims that come across
-    it. What runs is not touched. A pause with a time limit is ended by whichever beat runs then; that of a
-    queue needs none.
+    after the other for ``sweep_s`` seconds (None: all of them); whatever is left is parked by the claims that come
+    across it. What runs is not touched. A pause with a time limit is ended by whichever beat runs then; that of a queue
+    needs none.
     """
     queues = site.queues
     known = queues.pauses().get(str(target))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -34,7 +35,10 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A queue: how many messages stand where, and how long the oldest that is due has waited, in seconds."""
+    """A queue: how many messages stand where, and how long the oldest that is due has waited, in seconds.
+
+    ``rate`` is how many are handed to consumers in a second, where that was measured.
+    """
 
     queue: str
     ready: int
@@ -44,6 +48,7 @@ class QueueRow:
     dead: int
     oldest_s: float
     paused: bool
+    rate: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as JSON values."""
@@ -103,12 +108,19 @@ class Cancelled:
         return asdict(self)
 
 
-def queues(site: Site) -> list[QueueRow]:
-    """Return every queue of the broker with its counts."""
+def queues(site: Site, *, measure_s: float = 0.0) -> list[QueueRow]:
+    """Return every queue of the broker with its counts; with ``measure_s`` also its rate over so many seconds."""
     found = site.queues
     pauses = found.pauses()
     rows = []
-    for name in found.names():
+    names = found.names()
+    rates: dict[str, float] = {}
+    if measure_s > 0:
+        before, began = found.claimed(names), time.monotonic()
+        time.sleep(measure_s)
+        after, took_s = found.claimed(names), time.monotonic() - began
+        rates = {name: round((new - old) / took_s, 3) for name, old, new in zip(names, before, after, strict=True)}
+    for name in names:
         counts = found.timeline(name).counts()
         oldest_s = 0.0
         if counts.ready and counts.oldest_us is not None:
@@ -116,7 +128,7 @@ def queues(site: Site) -> list[QueueRow]:
         rows.append(
             QueueRow(
                 name, counts.ready, counts.delayed, counts.leased, counts.parked, counts.dead, oldest_s,
-                f"queue:{name}" in pauses,
+                f"queue:{name}" in pauses, rates.get(name),
             )
         )  # fmt: skip
     return rows

@@ -92,6 +92,7 @@ check "sent" zsched history heartbeat
 check "is due next" zsched explain heartbeat
 check "periodic" zsched timeline --limit 5
 check "celery" zsched queues
+check "RATE" zsched queues --rate 2
 check "yes" zsched beats
 check "healthy: 2 beats" zsched health --max-lag 60
 check "are the same" zsched plan

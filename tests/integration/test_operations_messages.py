@@ -251,6 +251,16 @@ def test_the_dead_are_listed_put_back_and_deleted(ours: Ours) -> None:
     assert operations.dead(ours.site) == []
 
 
+def test_the_rate_of_a_queue_is_measured(ours: Ours) -> None:
+    """How many messages are handed to consumers in a second is counted for as long as one asks."""
+    ours.project.worker()
+    for number in range(4):
+        ours.send("other", number, countdown=0.4)
+    (row,) = operations.queues(ours.site, measure_s=1.0)
+    assert row.rate is not None
+    assert 2 < row.rate <= 4
+
+
 def test_one_timeline_shows_everything_in_order(ours: Ours) -> None:
     """Periodic entries, ready and delayed messages stand in one view, soonest first."""
     operations.add(ours.site, "soon", {"task": "count", "every": "5m"})
