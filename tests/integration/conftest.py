@@ -17,13 +17,16 @@ from tests.servers import RunningServer
 
 @pytest.fixture
 def start_project(tmp_path: Path) -> Iterator[Callable[..., Project]]:
-    """Make a project on a server: ``start_project(server, source, **conf)``; its programs end with the test."""
+    """Make a project on a server: ``start_project(server, source, ours=…, **conf)``; its programs end with the test.
+
+    Its broker is kombu's, or ``ours``.
+    """
     with contextlib.ExitStack() as started:
 
-        def start(server: RunningServer, source: str = "", **conf: Any) -> Project:
+        def start(server: RunningServer, source: str = "", *, ours: bool = False, **conf: Any) -> Project:
             directory = tmp_path / f"project{len(list(tmp_path.iterdir()))}"
             directory.mkdir()
-            project = Project(directory, server.url, source, **conf)
+            project = Project(directory, f"{'zsched+' if ours else ''}{server.url}", source, **conf)
             started.callback(project.close)
             return project
 

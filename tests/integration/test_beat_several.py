@@ -113,8 +113,11 @@ def test_a_lone_beat_that_was_frozen_resumes_by_the_misfire_policy(project: Proj
     assert beat.terminate() == 0 and "Traceback" not in beat.output()
 
 
-def test_one_offs_at_one_instant_survive_kills_and_restarts(project: Project) -> None:
+def test_one_offs_at_one_instant_survive_kills_and_restarts(
+    start_server: Callable[..., RunningServer], start_project: Callable[..., Project]
+) -> None:
     """Three beats; one is killed as they come due and started again: each is sent once and stays finished."""
+    project = start_project(start_server(tcp=True), ours=True, zsched_lease_timeout=LEASE_S)
     beats = [project.beat() for _ in range(3)]
     due = datetime.now(timezone.utc) + timedelta(seconds=0.5)
     names = {f"once-{number}" for number in range(20)}
