@@ -399,6 +399,8 @@ class LoopSide:
         # One that goes off before serves too: the next is set then. None is cancelled, since the loop keeps those.
         if not any(pending <= at for pending in self._timers):
             self._timers[at] = self._hub.call_later(max(0.0, at - now), self._on_timer, at)
+            # The loop has settled before this how long it will sleep, so it is called back at once to see the timer.
+            self._signal()
 
     def _on_timer(self, at: float) -> None:
         """Do nothing more: the round that comes claims what is due."""

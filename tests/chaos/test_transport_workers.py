@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,17 @@ def test_a_burst_is_shared_by_idle_workers(stamped: Callable[..., Stamped], pool
     ends = project.until(4, "end")
     first = min(stamp.at for stamp in project.stamps("start"))
     assert max(stamp.at for stamp in ends) - first < (2.7 if pool == "solo" else 1.7)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_tasks_start_at_their_eta(stamped: Callable[..., Stamped], pool: str) -> None:
+    """An idle worker starts a task at its ETA, to a few milliseconds and never before, in every pool."""
+    project = stamped()
+    project.worker(pool=pool, concurrency=2)
+    begin = time.time() + 1
+    for n in range(20):
+        due = begin + n * 0.1
+        project.send("stamp", n, due, eta=datetime.fromtimestamp(due, timezone.utc))
+    late = sorted(stamp.at - stamp.number for stamp in project.until(20, "ran"))
+    assert late[0] >= 0
+    assert late[10] < 0.05
