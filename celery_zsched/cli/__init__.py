@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 
 import click
+from click_didyoumean import DYMGroup
 
 from celery_zsched import __version__, control, run_leases
 
@@ -49,7 +50,7 @@ _HOMES = {
 }
 
 
-class Verbs(click.Group):
+class Verbs(DYMGroup):
     """A group whose commands are imported when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

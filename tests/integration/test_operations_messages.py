@@ -287,6 +287,71 @@ def test_a_name_that_is_several_things_is_refused(ours: Ours) -> None:
     assert [json.loads(line)["target"] for line in shell] == ["entry:celery", "queue:celery"]
 
 
+def test_each_verb_answers_alike_however_it_is_asked(ours: Ours) -> None:
+    """Shell, remote control and Python give the same result object for each verb."""
+    ours.project.worker("-Q", "idle")
+    operations.add(ours.site, "hourly", {"task": "count", "every": "1h"})
+
+    def shell(*words: str) -> dict[str, Any]:
+        done = ours.project.celery("zsched", *words, "--json")
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def control(command: str, target: str, **arguments: Any) -> dict[str, Any]:
+        (reply,) = ours.project.app.control.broadcast(
+            command, arguments={"target": target, "by": "ann@desk", **arguments}, reply=True, timeout=10, limit=1
+        )
+        (answer,) = reply.values()
+        found: dict[str, Any] = answer["ok"]
+        return found
+
+    def alike(*answers: dict[str, Any], but: tuple[str, ...] = ("by",)) -> None:
+        stripped = [{key: value for key, value in each.items() if key not in but} for each in answers]
+        assert stripped[0] == stripped[1] == stripped[2], answers
+
+    for target in ("task:count", "queue:celery", f"id:{ours.send('other', 1, countdown=3600)}"):
+        for verb, function in (("pause", operations.pause_task), ("resume", operations.resume_task)):
+            if verb == "resume":
+                ways = [
+                    lambda target=target: shell("resume", target),
+                    lambda target=target: control("resume_task", target),
+                ]
+            else:
+                ways = [
+                    lambda target=target: shell("pause", target),
+                    lambda target=target: control("pause_task", target),
+                ]
+            answers = []
+            for way in [*ways, lambda target=target, function=function: function(ours.site, target).to_dict()]:
+                opposite = operations.resume_task if verb == "pause" else operations.pause_task
+                opposite(ours.site, target)
+                answers.append(way())
+            assert all(answer["changed"] for answer in answers)
+            alike(*answers)
+    but = ("by", "task_id", "nominal", "fired")
+    alike(
+        shell("run", "hourly", "--request", "1"),
+        control("run_task", "hourly", request="2"),
+        operations.run_task(ours.site, "hourly", request="3").to_dict(),
+        but=but,
+    )
+    answers = []
+    for way in (
+        lambda: shell("cancel", "task:count"),
+        lambda: control("cancel_task", "task:count", request="4"),
+        lambda: operations.cancel_task(ours.site, "task:count").to_dict(),
+    ):
+        operations.cancel_task(ours.site, "task:count")
+        ours.send("count", 1)
+        answers.append(way())
+    assert [answer["removed"] for answer in answers] == [1, 1, 1]
+    alike(*answers)
+    (reply,) = ours.project.app.control.broadcast("timeline", reply=True, timeout=10, limit=1)
+    rows = [row.to_dict() for row in operations.timeline(ours.site)]
+    lines = ours.project.celery("zsched", "timeline", "--json").stdout.splitlines()
+    assert next(iter(reply.values())) == rows == [json.loads(line) for line in lines]
+
+
 def test_a_foreign_broker_says_what_cannot_be_done(
     server: RunningServer, start_project: Callable[..., Project]
 ) -> None:
