@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -362,3 +364,28 @@ def test_a_foreign_broker_says_what_cannot_be_done(
     for verb in (lambda: operations.pause_task(site, "task:note"), lambda: operations.queues(site)):
         with pytest.raises(ConfigurationError, match="the broker is redis"):
             verb()
+
+
+def test_a_worker_that_a_program_starts_knows_the_commands(server: RunningServer, ours: Ours) -> None:
+    """No import in the user's app is needed, also where no shell command has started the worker."""
+    program = Path(ours.project.directory) / "program.py"
+    program.write_text(
+        f"""
+from celery import Celery
+
+app = Celery("program", broker={server.url!r})
+app.conf.broker_transport = "celery_zsched:Transport"
+app.Worker(pool="solo", loglevel="INFO", hostname="program@here").start()
+"""
+    )
+    operations.add(ours.site, "hourly", {"task": "count", "every": "1h"})
+    with (Path(ours.project.directory) / "program.log").open("w") as log:
+        worker = subprocess.Popen([sys.executable, str(program)], stdout=log, stderr=log, start_new_session=True)
+    try:
+        control = ours.project.app.control
+        wait_until(lambda: control.ping(timeout=1, limit=1), what="the worker")
+        (reply,) = control.broadcast("pause_task", arguments={"target": "hourly"}, reply=True, timeout=10, limit=1)
+        assert reply["program@here"]["ok"]["state"] == "paused"
+    finally:
+        worker.kill()
+        worker.wait()
