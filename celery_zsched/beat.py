@@ -11,7 +11,7 @@ import click
 from billiard.process import current_process
 from celery import beat
 
-from celery_zsched import notices, planner
+from celery_zsched import cautions, notices, planner
 from celery_zsched.apps import open_schedules
 from celery_zsched.engine import Engine, Options
 from celery_zsched.entry import EntrySpec, from_beat_schedule
@@ -71,6 +71,7 @@ class Scheduler(beat.Scheduler):
             if not self._installed:
                 self._install()
                 self._publisher.warm()
+                self._caution()
             pause_s = self._engine.turn(self.max_interval)
             if not pause_s and not self._roll.call():
                 logger.error(
@@ -125,6 +126,12 @@ class Scheduler(beat.Scheduler):
         if queues is not None:
             self._marks = self._marks or Marks(self.schedules, queues)
             self._marks.sweep(now_us)
+
+    def _caution(self) -> None:
+        server = self.schedules.server
+        for caution in (cautions.eviction(server), cautions.clock(self.schedules.now_us())):
+            if caution:
+                logger.warning("%s", caution)
 
     def _install(self) -> None:
         """Store the static entries and declare them as this release's."""

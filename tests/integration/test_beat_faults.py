@@ -48,6 +48,16 @@ def ask(server: RunningServer, *commands: str, **how: Any) -> None:
     client.close()
 
 
+def test_a_server_that_evicts_is_told_of_at_start(start_server: StartServer, start_project: StartProject) -> None:
+    """One warning names the policy and what to set; the beat works all the same."""
+    server = start_server(tcp=True, config={"maxmemory-policy": "allkeys-lru"})
+    project = start_project(server, EVERY_SECOND)
+    beat = project.beat()
+    beat.says("maxmemory-policy is allkeys-lru")
+    project.collect(5)
+    assert beat.terminate() == 0
+
+
 def test_beats_that_find_no_server_wait_for_it(start_server: StartServer, start_project: StartProject) -> None:
     """Both join once it is up; nothing is sent twice."""
     server = start_server(tcp=True, aof=True)

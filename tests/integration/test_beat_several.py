@@ -136,7 +136,7 @@ def test_one_offs_at_one_instant_survive_kills_and_restarts(
 def test_clocks_that_are_off_change_nothing(
     start_server: Callable[..., RunningServer], start_project: Callable[..., Project]
 ) -> None:
-    """One beat's clock is 3 s ahead and one's 3 s behind: each occurrence once, and none before its time."""
+    """One beat's clock is 3 s ahead and one's 3 s behind: each occurrence once, none before its time, and a warning."""
     library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
     if library is None:
         missing("there is no libfaketime; install Debian's faketime")
@@ -155,6 +155,8 @@ def test_clocks_that_are_off_change_nothing(
         seen.update({(one.entry, one.nominal_us): now_s + micros / 1e6 for one in fresh})
         sent += fresh
     assert gaps(sent) == {1}
+    beats[0].says("clock is 3.0 s ahead of the server's")
+    beats[1].says("clock is 3.0 s behind the server's")
     assert all(at >= nominal_us / 1e6 for (_, nominal_us), at in seen.items())
     assert all(datetime.fromisoformat(one.fired) >= from_us(one.nominal_us) for one in sent)
     assert [beat.terminate() for beat in beats] == [0, 0]

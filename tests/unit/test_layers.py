@@ -30,6 +30,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("translation", "embedded"),
     ("supervisor", "links"),
     ("connection",),
+    ("cautions",),
     ("scripts",),
     ("bell", "signals"),
     ("timeline",),
