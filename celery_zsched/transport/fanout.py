@@ -39,6 +39,11 @@ def has_backlog(exchange: str) -> bool:
     return exchange.endswith(".pidbox")
 
 
+def first_word(routing_key: str) -> str:
+    """Return the first word of a routing key as it stands in a channel's name, where a slash ends the exchange's."""
+    return routing_key.split(".")[0].replace("/", "|")
+
+
 def matcher(binding_key: str) -> Callable[[str], bool]:
     """Return whether routing keys match a binding key, as a topic exchange has it (``*`` a word, ``#`` any number)."""
     if "#" not in binding_key and "*" not in binding_key:
@@ -69,7 +74,7 @@ class Subscription:
     @property
     def word(self) -> str | None:
         """The first word of the routing keys that match; None if it may be any."""
-        first = self.binding_key.split(".")[0]
+        first = first_word(self.binding_key)
         return None if "#" in first or "*" in first else first
 
 
@@ -83,7 +88,7 @@ class Publisher:
 
     def publish(self, exchange: str, routing_key: str, payload: bytes) -> None:
         """Send one broadcast to who listens now, and keep it if the exchange has a backlog."""
-        channel = broadcast_channel(self._prefix, self._db, exchange, routing_key.split(".")[0])
+        channel = broadcast_channel(self._prefix, self._db, exchange, first_word(routing_key))
         if has_backlog(exchange):
             call = self._broker.exchanges.call("broadcast", exchange)
             self._broker.wires.call(call, [channel, BACKLOG_MS, BACKLOG_MOST, payload])
@@ -105,6 +110,8 @@ class Listener:
         self._changed = False
         self._heard_at = 0.0
         self._pinged_at: float | None = None
+        #: How many links there have been.
+        self.links = 0
         #: Broadcasts that wait for their turn.
         self.waiting: deque[tuple[Subscription, dict[str, Any]]] = deque()
 
@@ -148,7 +155,10 @@ class Listener:
     # -- The link
 
     def keep_up(self, now: float) -> None:
-        """Connect, subscribe and look after the link as needed; raises when it is dead."""
+        """Connect, subscribe and look after the link as needed; a dead one is made anew.
+
+        Raises :class:`~celery_zsched.errors.ServerUnavailableError` when that cannot be done.
+        """
         if self._changed or (self._wire is None and self._subscriptions):
             self._subscribe(now)
         if self._wire is None:
@@ -156,10 +166,12 @@ class Listener:
         if self._pinged_at is not None:
             if now - self._pinged_at > PONG_S:
                 self.close()
-                raise ServerUnavailableError(
-                    f"{self._broker.server.masked} has not answered on the link for broadcasts for {PONG_S:g} s; the "
-                    "link counts as dead and a new one is made"
-                )
+                logger.warning(
+                    "%s has not answered on the link for broadcasts for %g s; the link counts as dead and a new one is "
+                    "made",
+                    self._broker.server.masked, PONG_S,
+                )  # fmt: skip
+                self._subscribe(now)
         elif now - self._heard_at > PING_S:
             self._send("PING")
             self._pinged_at = now
@@ -179,6 +191,10 @@ class Listener:
             with self._broker.server.translated("listening for broadcasts"):
                 while self._wire.can_read(0):
                     self._take(self._wire.read_response())
+        except ServerUnavailableError as exc:
+            # Nothing else is the matter: remote control catches up with what it missed once there is a new link.
+            self.close()
+            logger.info("the link for broadcasts was lost, and a new one is made: %s", exc)
         except BaseException:
             self.close()
             raise
@@ -193,6 +209,7 @@ class Listener:
         first = self._wire is None
         if first:
             self._wire = self._broker.server.blocking()
+            self.links += 1
             self._heard_at, self._pinged_at = now, None
         for new, names in ((True, wanted - self._listening), (False, self._listening - wanted)):
             for kind in ("", "P"):

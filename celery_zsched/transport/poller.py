@@ -287,6 +287,7 @@ class LoopSide:
         #: By when the links are looked after, though there is nothing to claim.
         self._look_after = 0.0
         self._listening: int | None = None
+        self._links = 0
         loop.add_reader(self._ready_fd, self._on_ready)
         loop.on_tick.add(self._on_tick)
         # Without a timer the loop may sleep for ten seconds, and a worker that is told to stop should not.
@@ -337,16 +338,20 @@ class LoopSide:
         self._signal()
 
     def _watch_listener(self) -> None:
-        fd = self._poller.listener.fileno()
-        if fd != self._listening:
+        listener = self._poller.listener
+        fd = listener.fileno()
+        # A new link may have the descriptor of the one before.
+        if fd != self._listening or listener.links != self._links:
             if self._listening is not None and self._listening not in self._watched:
                 self._hub.remove(self._listening)
-            self._listening = fd
+            self._listening, self._links = fd, listener.links
             if fd is not None:
                 self._hub.add_reader(fd, self._on_broadcast)
 
     def _on_broadcast(self) -> None:
         self._poller.listen()
+        self._watch_listener()
+        self._look_after = 0.0
         self._on_ready()
 
     def _signal(self) -> None:

@@ -29,6 +29,14 @@ _lock = threading.Lock()
 _noticed: set[str] = set()
 
 
+def _new_lock_after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock_after_fork)
+
+
 class Broker:
     """One broker as this process sees it."""
 

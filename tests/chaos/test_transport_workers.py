@@ -218,3 +218,67 @@ def test_tasks_start_at_their_eta(stamped: Callable[..., Stamped], pool: str) ->
     late = sorted(stamp.at - stamp.number for stamp in project.until(20, "ran"))
     assert late[0] >= 0
     assert late[10] < 0.05
+
+
+@pytest.mark.parametrize("pool", ["prefork", "solo", "gevent"])
+def test_remote_control_works_and_survives_a_lost_link(stamped: Callable[..., Stamped], pool: str) -> None:
+    """Workers answer remote control, with a key prefix, and again after their link for broadcasts was killed."""
+    project = stamped({"global_keyprefix": "zz:"})
+    worker = project.worker(pool=pool, concurrency=2)
+    control = project.app.control
+    node = ["w1@here"]
+
+    def answers() -> bool:
+        return bool(control.inspect(destination=node, timeout=1).ping())
+
+    assert answers()
+    assert control.add_consumer("other", destination=node, reply=True, timeout=2)
+    project.send("stamp", "x", queue="other")
+    project.until(1, "ran", "x")
+    assert control.cancel_consumer("other", destination=node, reply=True, timeout=2)
+    worker.says("Canceling queue other")  # green pools do it a moment after they have answered
+    project.send("stamp", "y", queue="other")
+    project.send("stamp", "late", countdown=100)
+    (row,) = control.inspect(destination=node, timeout=2).scheduled()["w1@here"]
+    assert row["request"]["args"] == ["late"]
+    with project.server.client() as raw:  # type: ignore[attr-defined]
+        raw.client_kill_filter(_type="pubsub")
+        wait_until(answers, what="an answer after the link was killed")
+        assert project.stamps("ran", "y") == []
+        assert not [key for key in raw.scan_iter() if not key.startswith(b"zz:")]
+    assert worker.is_running
+
+
+def test_nothing_is_left_of_killed_askers(stamped: Callable[..., Stamped]) -> None:
+    """Programs that ask workers and are killed before the answer leave no key behind."""
+    project = stamped()
+    project.worker()
+    with project.server.client() as raw:  # type: ignore[attr-defined]
+        before = set(raw.keys())
+        for _ in range(5):
+            asker = project.project.start("inspect", "stats", "--timeout=5", name="inspect")
+            known = len(before)
+            wait_until(lambda known=known: len(raw.keys()) > known, what="the asker's queue")  # type: ignore[misc]
+            asker.kill()
+        lasting = (b"reply", b"pidbox}:backlog")
+
+        def gone() -> bool:
+            return not [key for key in set(raw.keys()) - before if b"reply" in key]
+
+        wait_until(gone, timeout_s=30, what="the reply queues to go")
+        left = {
+            key for key in set(raw.keys()) - before if raw.ttl(key) == -1 and not any(word in key for word in lasting)
+        }
+        assert left == set()
+
+
+def test_no_more_is_taken_than_the_pool_can_start(stamped: Callable[..., Stamped]) -> None:
+    """With worker_disable_prefetch a worker holds no more than it runs."""
+    project = stamped(None, worker_disable_prefetch=True, task_acks_late=True)
+    project.worker(concurrency=2)
+    for n in range(6):
+        project.send("sl", n, 1)
+    project.until(2, "start")
+    assert project.counts().leased == 2
+    project.until(6, "end")
+    project.until_empty()
