@@ -95,7 +95,8 @@ def test_kinds_of_schedules_are_told_in_full() -> None:
 
 def test_keys_are_those_of_the_package() -> None:
     """The page names no key that the package does not have."""
-    known = {*TimelineKeys("schedule", prefix="P").all(), ScheduleKeys("P").blackouts}
+    beside = ScheduleKeys("P")
+    known = {*TimelineKeys("schedule", prefix="P").all(), beside.blackouts, beside.audit, beside.request("R")}
     assert set(table("Keys of the schedule")) <= known
 
 
