@@ -166,7 +166,7 @@ class Schedules:
         items: list[Item] = []
         for position, spec in enumerate(specs):
             try:
-                item = self._item(spec, located.get(spec.name), now_us + position * APART_US)
+                item = self._item(spec, located.get(spec.name), now_us, now_us + position * APART_US)
             except (ScheduleError, EntryError) as exc:
                 faults[spec.name] = exc
                 continue
@@ -178,8 +178,11 @@ class Schedules:
             if placed.outcome is not Outcome.CHANGED:
                 changes[item.id] = Change.UPDATED if item.id in located else Change.CREATED
 
-    def _item(self, spec: EntrySpec, located: Located | None, now_us: int) -> Item | None:
-        """Return what is to be put for an entry, or None when all is as it should be."""
+    def _item(self, spec: EntrySpec, located: Located | None, now_us: int, birth_us: int) -> Item | None:
+        """Return what is to be put for an entry, or None when all is as it should be.
+
+        A life that begins, begins at ``birth_us``, which is now or soon.
+        """
         quarantined = located is not None and located.place is Place.DEAD and located.reason != FINISHED
         if located is not None and not quarantined and is_declared_by(located.body, spec):
             return None
@@ -190,22 +193,23 @@ class Schedules:
             except (EntryError, ScheduleError):
                 pass  # what cannot be read is replaced
         if located is None or stored is None:
-            fresh = spec.installed(now_us)
-            coming = planner.first(fresh, now_us, zone=self.zone)
+            fresh = spec.installed(birth_us)
+            coming = planner.first(fresh, _begins(fresh, now_us, birth_us), zone=self.zone)
             if coming.next_due_us is None:
                 raise ScheduleError(
                     f"the entry {spec.name!r} has no occurrence to come; check its schedule, end and count"
                 )
             mode, expect = (Put.REPLACE, _digest(located.body)) if located else (Put.NEW, "")
             return Item(spec.name, encode(fresh), coming.next_due_us, mode=mode, expect=expect)
-        merged = spec.succeeding(stored, now_us)
+        merged = spec.succeeding(stored, birth_us)
         body = encode(merged)
         if body == located.body and not quarantined:
             return None
         expect = _digest(located.body)
         if merged.fingerprint == stored.fingerprint and located.place is not Place.DEAD:
             return Item(spec.name, body, mode=Put.REBODY, expect=expect)
-        coming = planner.first(merged, now_us, zone=self.zone, last=LastRun.from_json(located.note))
+        begins_us = _begins(merged, now_us, birth_us)
+        coming = planner.first(merged, begins_us, zone=self.zone, last=LastRun.from_json(located.note))
         if coming.next_due_us is None:
             return None  # finished, and nothing in the new document changes that
         return Item(spec.name, body, coming.next_due_us, mode=Put.REPLACE, expect=expect)
@@ -386,6 +390,11 @@ class Schedules:
                 notes = self.server.client.hmget(self.timeline.keys.notes, chunk)
                 runs.update({name: _last_run(note) for name, note in zip(chunk, notes, strict=True)})
         return runs
+
+
+def _begins(spec: EntrySpec, now_us: int, birth_us: int) -> int:
+    """Return after which moment an entry is due first: its birth, where its times count from there, or else now."""
+    return birth_us if spec.anchor_us == birth_us and spec.trigger.kind in ("interval", "rrule") else now_us
 
 
 def _stored(located: Located) -> Stored:

@@ -83,20 +83,19 @@ def resume_tasks(site: Site, target: str, *, catch_up: bool = False) -> list[Sta
 
 def _pause(site: Site, stored: Stored, reason: str | None, end_us: int | None) -> Standing:
     # Asked again with another reason or end, a pause gets them; asked again as it is, nothing changes.
-    changed = stored.state is not State.PAUSED
-    told = (end_us is not None and end_us != stored.operator.until_us) or (
-        reason is not None and reason != stored.operator.reason
-    )
-    if changed or told:
-        since_us = site.schedules.now_us() if changed else stored.operator.since_us
+    was = stored.operator if stored.state is State.PAUSED else None
+    told = was is not None and (end_us not in (None, was.until_us) or reason not in (None, was.reason))
+    changed = False
+    if was is None or told:
         operator = OperatorState(
             paused=True,
             by=site.by,
-            reason=reason if changed or reason is not None else stored.operator.reason,
-            since_us=since_us,
-            until_us=end_us if changed or end_us is not None else stored.operator.until_us,
+            reason=reason if reason is not None or was is None else was.reason,
+            since_us=site.schedules.now_us() if was is None else was.since_us,
+            until_us=end_us if end_us is not None or was is None else was.until_us,
         )
-        changed = site.schedules.pause(stored.name, operator) and changed
+        # Of many who hear of it at once, one finds it not paused.
+        changed = site.schedules.pause(stored.name, operator) and was is None
     after = standing(site.schedules.get(stored.name), changed)
     if changed or told:
         note(site, "pause", f"entry:{stored.name}", reason, **({"until": after.until} if after.until else {}))
