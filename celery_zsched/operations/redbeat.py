@@ -31,6 +31,9 @@ PREFIX = "redbeat:"
 #: Our field in a hash of redbeat's: its entry was enabled when we took it over.
 TAKEN = "zsched"
 
+#: The entry that Celery's schedulers add by themselves where the result backend needs it: each its own.
+CLEANUP = "celery.backend_cleanup"
+
 _AT_ONCE = 500
 
 
@@ -78,7 +81,8 @@ def count_redbeat(site: Site, *, url: str | None = None, prefix: str | None = No
 def _read(site: Site, server: Server, prefix: str, report: Report, *, take: bool) -> Iterator[Coming]:
     client: Any = server.client
     with server.translated("reading redbeat's keys"):
-        keys = iter(client.zrange(f"{prefix}:schedule", 0, -1))
+        own = f"{prefix}{CLEANUP}".encode()
+        keys = iter([key for key in client.zrange(f"{prefix}:schedule", 0, -1) if key != own])
         static = {name.decode() for name in client.smembers(f"{prefix}:statics")}
     while chunk := list(islice(keys, _AT_ONCE)):
         if take:

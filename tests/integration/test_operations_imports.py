@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import shelve
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import kombu
 import pytest
 from celery import Celery
 from celery.beat import ScheduleEntry
@@ -23,7 +26,8 @@ from celery_zsched.operations.carrying import Report, take_in
 from celery_zsched.operations.otherbeats import import_shelve, read_rows
 from celery_zsched.operations.redbeat import import_redbeat
 from celery_zsched.types import from_us
-from tests.servers import RunningServer
+from tests.programs import Project
+from tests.servers import RunningServer, wait_until
 
 WRITER = Path(__file__).with_name("redbeat_writer.py")
 
@@ -132,6 +136,66 @@ print(redbeat.RedBeatSchedulerEntry.from_key("redbeat:entry 1", app=app).is_due(
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert "False" in said
     client.close()
+
+
+@pytest.mark.slow
+def test_both_run_side_by_side_and_nothing_is_sent_twice(
+    server: RunningServer, start_project: Callable[..., Project], tmp_path: Path
+) -> None:
+    """A real redbeat beat goes on while its entries are taken over; none is sent by both, and none misses a beat."""
+    project = start_project(server)
+    names = [f"second {number}" for number in range(5)]
+    module = f"""
+import sys
+from celery import Celery
+from celery.schedules import schedule
+from redbeat import RedBeatSchedulerEntry
+
+app = Celery("old", broker={server.url!r})
+app.conf.redbeat_redis_url = {server.url!r}
+app.conf.beat_max_loop_interval = 1
+if "save" in sys.argv:
+    for name in {names!r}:
+        RedBeatSchedulerEntry(name, "note", schedule(1.0), args=[name], app=app).save()
+"""
+    (tmp_path / "old.py").write_text(module)
+    python = REDBEAT.python()
+    subprocess.run([python, "-W", "ignore", "old.py", "save"], cwd=tmp_path, check=True, timeout=60)
+    arrived: list[tuple[float, str, bool]] = []
+
+    def collect(until: Callable[[], bool]) -> None:
+        with project.app.connection_for_read() as connection:
+            queue = kombu.Queue("celery")(connection.default_channel)
+            queue.declare()
+
+            def take() -> bool:
+                while (message := queue.get(no_ack=True)) is not None:
+                    (name,), _, _ = message.payload
+                    arrived.append((time.monotonic(), name, "zsched" in message.headers))
+                return until()
+
+            wait_until(take, timeout_s=60, what="messages")
+
+    with (tmp_path / "old.log").open("w") as log:
+        command = [python, "-W", "ignore", "-m", "celery", "-A", "old", "beat", "-S", "redbeat.RedBeatScheduler"]
+        old = subprocess.Popen([*command, "--pidfile="], cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
+    try:
+        project.beat()
+        collect(lambda: len(arrived) >= 3 * len(names))
+        assert not any(ours for _, _, ours in arrived)
+        assert len(import_redbeat(Site.of(project.app)).created) == len(names)
+        taken = time.monotonic()
+        collect(lambda: sum(ours for _, _, ours in arrived) >= 5 * len(names))
+        assert old.poll() is None
+    finally:
+        old.kill()
+        old.wait()
+    assert [at - taken for at, _, ours in arrived if not ours and at > taken + 0.5] == []
+    for name in names:
+        times = [at for at, sent, _ in arrived if sent == name]
+        gaps = [round(later - earlier, 2) for earlier, later in pairwise(times)]
+        assert min(gaps) > 0.5, (name, gaps)
+        assert max(gaps) < 3.5, (name, gaps)
 
 
 def test_what_cannot_be_carried_is_listed(server: RunningServer, site: Site) -> None:
