@@ -13,7 +13,11 @@ export TOUR_BROKER="zsched+embedded://$SCENE/server" PYTHONWARNINGS=ignore NO_CO
 started=()
 
 finish() {
-  for pid in "${started[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
+  # Twice: a worker lets its task of ten minutes go at the second word only.
+  for signal in TERM QUIT; do
+    for pid in "${started[@]}"; do kill -"$signal" "$pid" 2>/dev/null || true; done
+    sleep 1
+  done
   for pid in "${started[@]}"; do wait "$pid" 2>/dev/null || true; done
   rm -rf "$SCENE"
 }
@@ -26,7 +30,8 @@ scene() { "$PYTHON" -m examples.tour.scene "$@"; }
 background() {
   local name=$1
   shift
-  celery "$@" >"$SCENE/$name.log" 2>&1 &
+  # Not by way of celery(): what is ended must be the program, not a shell around it.
+  "$PYTHON" -m celery -A examples.tour.app "$@" >"$SCENE/$name.log" 2>&1 &
   started+=($!)
 }
 
