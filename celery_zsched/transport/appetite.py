@@ -6,7 +6,7 @@ from __future__ import annotations
 LONG = 32
 
 #: The rest of a burst is left to others for so long, in seconds: by then whoever is idle has claimed.
-COURTESY_S = 0.005
+COURTESY_S = 0.008
 
 
 class Appetite:
@@ -19,6 +19,11 @@ class Appetite:
         self._alone = False
         #: Before this moment of our monotonic clock nothing more is taken; 0 for at once.
         self.not_before = 0.0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the last claim left a long backlog."""
+        return self._left >= LONG
 
     def limit(self, credit: int, at_most: int, now: float) -> int:
         """Return how much to take now; 0 says that there is no credit, or to wait until :attr:`not_before`.

@@ -26,12 +26,16 @@ from celery_zsched.transport import delivery
 from celery_zsched.transport.batch import PublishBatch
 from celery_zsched.transport.exchanges import Binding, binding, is_reply_exchange, life_text, rules_of
 from celery_zsched.transport.fanout import Publisher, Subscription, has_backlog, matcher
+from celery_zsched.transport.flight import Flight
 from celery_zsched.transport.putting import put, told_outcome
 from celery_zsched.transport.shared import Broker
 from celery_zsched.transport.source import RECHECK_S, REST_S, Source
 
 logger = logging.getLogger("celery_zsched.transport")
 
+
+#: With less prefetch than this a claim sent ahead would be too small to be worth its while.
+AHEAD_LEAST = 16
 
 #: How long a small prefetch credit is given to grow, in seconds: acks come in handfuls.
 GROW_S = 0.002
@@ -81,6 +85,8 @@ class Channel(virtual.Channel):
         self._in_turn = self.broker.settings.queue_order_strategy == "round_robin"
         self._buffered = 0
         self._claimed_at = 0.0
+        #: Claims that are sent ahead, when an event loop drives this.
+        self.flight: Flight | None = None
         #: Queue -> the exchange and binding key by which it gets broadcasts.
         self._broadcast_queues: dict[str, tuple[str, str]] = {}
         connection.poller.add(self)
@@ -205,6 +211,8 @@ class Channel(virtual.Channel):
             known.callback = callback  # as in kombu, the last consumer of a queue on a channel gets its messages
             return
         if known is not None:
+            if self.flight is not None:
+                self._buffered += self.flight.land()
             self._forget(known)
         if not no_ack and self.broker.wires.command("EXISTS", self.broker.pauses, route=self.broker.pauses):
             # A queue that is new, or was deleted meanwhile, does not know yet what is paused.
@@ -228,8 +236,11 @@ class Channel(virtual.Channel):
             return  # another consumer of this channel goes on
         if queue in self._broadcast_queues and self.connection is not None:
             self.connection.poller.listener.discard(self, queue)
-        source = self.sources.pop(str(queue), None)
+        source = self.sources.get(str(queue))
         if source is not None:
+            if self.flight is not None:
+                self._buffered += self.flight.land()
+            del self.sources[str(queue)]
             self._forget(source)
         self._order.update(list(self.sources))
         if self.connection is not None:
@@ -241,11 +252,51 @@ class Channel(virtual.Channel):
         source.stop(armed=self.connection is not None and self.connection.poller.waits_for(source))
 
     def buffered(self) -> int:
-        """Return how many messages were claimed and are not delivered yet."""
+        """Return how many messages were claimed, or are being claimed, and are not delivered yet."""
+        return self._buffered if self.flight is None else self._buffered + self.flight.limit
+
+    def ready(self) -> int:
+        """Return how many messages can be delivered."""
         return self._buffered
+
+    def start_claim(self, now: float) -> bool:
+        """Send a claim and do not wait for its answer; return whether one is on its way."""
+        flight = self.flight
+        if flight is None or len(self.sources) != 1:
+            return False
+        if flight.limit:
+            flight.check(now)
+        else:
+            plan = self._plan(now)
+            if not plan:
+                return False
+            self._claimed_at = now
+            flight.send(*plan[0], now)
+        return True
+
+    def start_ahead(self, now: float) -> bool:
+        """Send the next claim while what the last one brought is being delivered, on a long backlog."""
+        flight = self.flight
+        if flight is None or flight.limit or len(self.sources) != 1:
+            return False
+        (source,) = self.sources.values()
+        prefetch = self.qos.prefetch_count
+        if not source.appetite.is_long or prefetch < AHEAD_LEAST or self.rests_until(now) > now:
+            return False
+        return self.start_claim(now)
+
+    def finish_claim(self) -> int:
+        """Take in the answer of a claim that was sent; return how many messages it brought."""
+        if self.flight is None or not self.flight.limit:
+            return 0
+        count = self.flight.take()
+        self._buffered += count
+        return count
 
     def claim(self, now: float, *, armed: bool = False) -> bool:
         """Claim what credit and appetite allow; return whether anything came. May take several round trips."""
+        if self.finish_claim():
+            return True  # what was claimed before goes before
         while True:
             plan = self._plan(now)
             if not plan:
@@ -292,7 +343,7 @@ class Channel(virtual.Channel):
         limit = qos.prefetch_count
         if not limit or "can_consume" in qos.__dict__:
             return 0.0
-        free = limit - len(qos.delivered) - self._buffered
+        free = limit - len(qos.delivered) - self.buffered()
         if free <= 0:
             return now + REST_S  # an ack makes it look again before
         return float(self._claimed_at + GROW_S) if free * 2 < limit else 0.0
@@ -540,6 +591,8 @@ class Channel(virtual.Channel):
         for tag in list(self._consumers):
             self.basic_cancel(tag)
         self.closed = True
+        if self.flight is not None:
+            self.flight.close()
         if self._qos is not None:
             self._qos.let_go()
         if self.connection is not None:

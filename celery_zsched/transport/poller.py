@@ -16,11 +16,15 @@ from kombu.utils.eventio import ERR, READ
 from kombu.utils.eventio import poll as make_poll
 
 from celery_zsched.transport.fanout import Listener
+from celery_zsched.transport.flight import Flight
 from celery_zsched.transport.pops import Pop
 from celery_zsched.transport.source import REST_S, Source, wakes_in
 
 #: For so long the event loop is kept from its other duties by deliveries in a row, in seconds.
 TURN_S = 0.005
+
+#: A delivery that takes less than this does its work elsewhere, or has little of it, in seconds.
+QUICK_S = 0.001
 
 
 class Poller:
@@ -95,7 +99,7 @@ class Poller:
 
     def has_buffered(self) -> bool:
         """Return whether something was claimed and is not delivered yet."""
-        return bool(self.listener.waiting) or any(channel.buffered() for channel in self.channels)
+        return bool(self.listener.waiting) or any(channel.ready() for channel in self.channels)
 
     def claim(self, now: float) -> bool:
         """Claim what may be taken now; return whether anything came."""
@@ -125,6 +129,21 @@ class Poller:
         if took:
             self._heard(pop.read())
         return True
+
+    def has_outstanding(self) -> bool:
+        """Return whether something was delivered that has not ended."""
+        return any(channel.sources and channel.qos.delivered for channel in self.channels)
+
+    def start_claims(self, now: float) -> list[Any]:
+        """Send claims for the channels that can do without their answers; return those whose claim is on its way."""
+        if any(pop.armed for pop in self._pops.values()):
+            return []  # who waits for a ring claims with care
+        self._broker.keeper.alive_at = now
+        return [channel for channel in self.channels if channel.sources and channel.start_claim(now)]
+
+    def start_ahead(self, now: float) -> list[Any]:
+        """Send the next claims while the last ones are being delivered; return the channels whose claim was sent."""
+        return [channel for channel in self.channels if channel.sources and channel.start_ahead(now)]
 
     def arm(self) -> None:
         """Wait for a ring on all queues from which something may be taken, if all of them are known to be empty."""
@@ -286,6 +305,8 @@ class LoopSide:
         self._watched: dict[int, Pop] = {}
         #: By when the links are looked after, though there is nothing to claim.
         self._look_after = 0.0
+        #: Descriptor -> the flight that the loop watches there.
+        self._flights: dict[int, Flight] = {}
         self._listening: int | None = None
         self._links = 0
         loop.add_reader(self._ready_fd, self._on_ready)
@@ -314,7 +335,12 @@ class LoopSide:
         for timer in (self._heartbeat, *self._timers.values()):
             timer.cancel()
         self._timers.clear()
-        for fd in {self._ready_fd, *self._watched, *([] if self._listening is None else [self._listening])}:
+        for fd in {
+            self._ready_fd,
+            *self._watched,
+            *self._flights,
+            *([] if self._listening is None else [self._listening]),
+        }:
             self._hub.remove(fd)
         self._watched.clear()
         os.close(self._ready_fd)
@@ -331,11 +357,48 @@ class LoopSide:
             poller.listener.keep_up(now)
             self._watch_listener()
             poller.wake_sources(now)
+            if not poller.listener.waiting and (flying := self._start_claims(now)):
+                self._await(flying)
+                return
             if not poller.claim(now) and not poller.listener.waiting:
                 poller.arm()
                 self._set_timer(time.monotonic())
                 return
         self._signal()
+
+    def _start_claims(self, now: float) -> list[Any]:
+        poller = self._poller
+        for channel in poller.channels:
+            if channel.sources and channel.flight is None:
+                channel.flight = Flight(channel.broker)
+        return poller.start_claims(now)
+
+    def _await(self, flying: list[Any]) -> None:
+        """Have the loop tell when claims that were sent are answered."""
+        for channel in flying:
+            fd = channel.flight.fileno()
+            if fd is not None and self._flights.get(fd) is not channel.flight:
+                self._flights[fd] = channel.flight
+                self._hub.add_reader(fd, self._on_claim, channel, fd)
+
+    def _on_claim(self, channel: Any, fd: int) -> None:
+        flight = channel.flight
+        if flight is None or flight.fileno() != fd or not flight.limit:
+            # Nothing was asked: the server has closed the connection, or a channel that is no more had it.
+            self._flights.pop(fd, None)
+            self._hub.remove(fd)
+            if flight is not None and flight.fileno() == fd:
+                flight.close()
+            return
+        try:
+            count = channel.finish_claim()
+        except BaseException:
+            self._flights.pop(fd, None)
+            self._hub.remove(fd)
+            raise
+        if count:
+            self._signal()
+            self._on_ready()
 
     def _watch_listener(self) -> None:
         listener = self._poller.listener
@@ -361,15 +424,21 @@ class LoopSide:
 
     def _on_ready(self) -> None:
         poller = self._poller
-        until = time.monotonic() + TURN_S
+        begin = time.monotonic()
+        delivered = 0
         while True:
             if not poller.deliver_next():
                 now = time.monotonic()
                 poller.wake_sources(now)
-                if not poller.claim(now):
+                # While work goes on elsewhere the next claim is the loop's, which need not wait for its answer.
+                if (delivered and poller.has_outstanding()) or not poller.claim(now):
                     break
                 continue
-            if time.monotonic() >= until:
+            delivered += 1
+            now = time.monotonic()
+            if now - begin < QUICK_S * delivered:
+                self._await(poller.start_ahead(now))
+            if now - begin >= TURN_S:
                 return  # readable still: the loop comes back once it has done its other duties
             if self._run_ready is None:
                 return
