@@ -14,8 +14,10 @@ import kombu
 import pytest
 
 from celery_zsched import ConfigurationError, ConflictError, NotFoundError, operations
+from celery_zsched import message as wire_format
 from celery_zsched.operations import Site
 from celery_zsched.operations.messages import QueueRow
+from celery_zsched.types import Item
 from tests.programs import Project
 from tests.servers import RunningServer, wait_until
 
@@ -173,19 +175,31 @@ def test_received_but_not_started_tasks_do_not_start(ours: Ours) -> None:
     assert ours.log() == [f"count {number}" for number in range(4)]
 
 
+def body(ours: Ours, id_: str, task: str) -> bytes:
+    """Return a message as it is stored."""
+    headers, properties, content, _ = ours.project.app.amqp.as_task_v2(id_, task, (), {})
+    return wire_format.encode(
+        {
+            "headers": headers,
+            "properties": {**properties, "delivery_info": {"exchange": "", "routing_key": "celery"}},
+            "body": json.dumps(content),
+            "content-type": "application/json",
+            "content-encoding": "utf-8",
+        }
+    )
+
+
 @pytest.mark.slow
 def test_pausing_a_hundred_thousand_messages(ours: Ours, server: RunningServer) -> None:
     """The pause is in force within 100 ms, resuming restores the order of all, and no script takes 10 ms."""
     client = server.client()
     total, of_other = 100_000, 50
-    message = ours.project.app.amqp.as_task_v2
-    with ours.project.app.connection_for_write() as connection, connection.Producer() as producer:
+    with ours.project.app.connection_for_write() as connection:
         kombu.Queue("celery")(connection.default_channel).declare()
-        with producer.batch(max_size=500):
-            for number in range(total):
-                name = "other" if number % (total // of_other) == 0 else "count"
-                headers, properties, body, _ = message(f"{number:06}", name, (number,), {})
-                producer.publish(body, routing_key="celery", headers=headers, serializer="json", **properties)
+    ours.site.queues.timeline("celery").put(
+        Item(f"{number:06}", body(ours, f"{number:06}", "other" if number % (total // of_other) == 0 else "count"))
+        for number in range(total)
+    )
     assert ours.queue().ready == total
     client.config_set("slowlog-log-slower-than", 10_000)
     client.slowlog_reset()
