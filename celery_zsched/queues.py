@@ -25,6 +25,9 @@ PAUSED, PAUSED_TASKS = "paused", "paused_tasks"
 #: How long a queue stands still at most while what was parked is put back in order, in microseconds.
 STILL_US = 60 * SECOND_US
 
+#: How many messages are parked or put back at once, so that the server is never kept from others for long.
+PORTION = 250
+
 _SEPARATOR = b"\0"
 
 Progress = Callable[[int], None]
@@ -127,7 +130,7 @@ class Queues:
         for level in range(self.levels):
             at = 0
             while until is None or time.monotonic() < until:
-                looked, parked = timeline.run("sift", [task, level, at, MAX_BATCH])
+                looked, parked = timeline.run("sift", [task, level, at, PORTION])
                 count += parked
                 at += looked - parked
                 if progress is not None and parked:
@@ -151,12 +154,12 @@ class Queues:
         at: int = 0
         try:
             while True:
-                looked, freed = timeline.run("free", [f"task:{task}", at, MAX_BATCH])
+                looked, freed = timeline.run("free", [f"task:{task}", at, PORTION])
                 count += freed
                 at += looked - freed
                 if progress is not None and freed:
                     progress(freed)
-                if looked < MAX_BATCH:
+                if not looked:
                     break
         finally:
             if held:

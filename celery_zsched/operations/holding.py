@@ -19,7 +19,7 @@ from celery_zsched.types import Place
 Progress = Callable[[int], None]
 
 #: How long the pause of a task name goes on parking before it answers, in seconds.
-SWEEP_S = 0.03
+SWEEP_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
