@@ -201,9 +201,8 @@ def test_a_burst_is_shared_by_idle_workers(stamped: Callable[..., Stamped], pool
     passes(0.5)
     for n in range(4):
         project.send("early", n, 1)
-    ends = project.until(4, "end")
-    first = min(stamp.at for stamp in project.stamps("start"))
-    assert max(stamp.at for stamp in ends) - first < (2.7 if pool == "solo" else 1.7)
+    project.until(4, "end")
+    assert len({stamp.pid for stamp in project.stamps("start")}) > concurrency  # more processes than one worker has
 
 
 @pytest.mark.parametrize("pool", POOLS)
