@@ -21,7 +21,6 @@ from kombu.utils.uuid import uuid
 
 from celery_zsched import message as wire_format
 from celery_zsched import scripts
-from celery_zsched.queues import Queues
 from celery_zsched.transport import delivery
 from celery_zsched.transport.batch import PublishBatch
 from celery_zsched.transport.exchanges import Binding, binding, is_reply_exchange, life_text, rules_of
@@ -215,7 +214,10 @@ class Channel(virtual.Channel):
                 self._buffered += self.flight.land()
             self._forget(known)
         if not no_ack and self.broker.wires.command("EXISTS", self.broker.pauses, route=self.broker.pauses):
-            # A queue that is new, or was deleted meanwhile, does not know yet what is paused.
+            # A queue that is new, or was deleted meanwhile, does not know yet what is paused. Imported here, since it
+            # brings the schedule's entries along, which few workers need so early.
+            from celery_zsched.queues import Queues
+
             Queues(self.broker.server, prefix=self.broker.settings.key_prefix).enforce([queue])
         self.sources[queue] = Source(
             self.broker, queue, callback, no_ack=bool(no_ack), on_buried=self.connection.on_buried
