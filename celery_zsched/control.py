@@ -83,7 +83,7 @@ def run_task(
     by: str | None = None,
     **_: Any,
 ) -> dict[str, Any]:
-    """Run a periodic task once more, now; its schedule does not move. One run, however many workers hear it."""
+    """Run a periodic task, or task:NAME, once more, now; its schedule does not move. One run, however many hear it."""
     name, by, request = _parts(target, by, request)
     return _answer(
         state,

@@ -59,13 +59,14 @@ def run(
 ) -> None:
     """Run a periodic task once more, now; its schedule does not move.
 
-    --args and --kwargs take the place of the entry's own arguments for this run.
+    ENTRY may also be task:NAME, for a task that no entry is of. --args and --kwargs take the place of the entry's own
+    arguments for this run.
     """
     done = operations.run_task(
         site, entry, request=request or uuid.uuid4().hex, args=args, kwargs=kwargs, reason=reason
     )
     said = "sent" if done.changed else "was sent before by this request"
-    out.one(done.to_dict(), f"{done.entry}: {done.task} {said}, as {done.task_id}")
+    out.one(done.to_dict(), f"{done.entry or 'by name'}: {done.task} {said}, as {done.task_id}")
 
 
 @verb("backfill")

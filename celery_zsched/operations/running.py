@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,16 +10,18 @@ from dataclasses import asdict, dataclass
 from itertools import islice, takewhile
 from typing import Any
 
+from kombu.exceptions import OperationalError
+
 from celery_zsched import planner
 from celery_zsched.engine import PublishError
 from celery_zsched.entry import Cause, EntrySpec, Past
-from celery_zsched.errors import EntryError, ServerUnavailableError
+from celery_zsched.errors import EntryError, NotFoundError, ServerUnavailableError
 from celery_zsched.operations.moments import duration_us, moment_us
 from celery_zsched.operations.records import note
 from celery_zsched.operations.requests import KNOWN_S, once
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
-from celery_zsched.operations.targets import find_entry
+from celery_zsched.operations.targets import CANDIDATES, find_entry, task_names
 from celery_zsched.publishing import CeleryPublisher
 from celery_zsched.types import SECOND_US
 
@@ -32,12 +35,17 @@ BACKFILL_KNOWN_S = 30 * 86_400
 #: broadcast that every worker hears.
 FOLD_S = 10
 
+_TASK = "task:"
+
 _NAMESPACE = uuid.UUID("8d0ae1c1-53c8-5b1f-a8a1-3f2d3a0f7d11")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run that was sent. ``changed`` says whether this call sent it; ``nominal`` and ``fired`` are ISO 8601."""
+    """A run that was sent. ``changed`` says whether this call sent it; ``nominal`` and ``fired`` are ISO 8601.
+
+    ``entry`` is empty for a task that was sent by its name.
+    """
 
     entry: str
     task: str
@@ -64,12 +72,15 @@ def run_task(
 ) -> Run:
     """Send an entry's task once more, now: same routing, its schedule unmoved, cause ``manual``.
 
-    A paused entry can be run too. One ``request`` sends once, whoever repeats it; without one, requests within
-    :data:`FOLD_S` seconds are taken for the same. ``args`` and ``kwargs`` take the place of the entry's own.
+    ``task:NAME`` sends a task by its name, routed as always. A paused entry can be run too. One ``request`` sends once,
+    whoever repeats it; without one, requests within :data:`FOLD_S` seconds are taken for the same. ``args`` and
+    ``kwargs`` take the place of the entry's own.
 
     Raises :class:`~celery_zsched.errors.NotFoundError`, and
     :class:`~celery_zsched.errors.ServerUnavailableError` if the broker does not take the message.
     """
+    if target.startswith(_TASK) and not site.schedules.get_many([target]):
+        return _run_by_name(site, target.removeprefix(_TASK), request, args, kwargs, reason)
     stored = find_entry(site, target)
     spec = _readable(stored.name, stored.spec, stored.fault)
     own = None
@@ -89,6 +100,37 @@ def run_task(
         ).to_dict()
 
     answer, done = once(site, f"run:{spec.name}:{spec.epoch}:{request or ''}", send, known_s=known_s)
+    return Run(**answer | {"changed": done})
+
+
+def _run_by_name(
+    site: Site,
+    name: str,
+    request: str | None,
+    args: Sequence[Any] | None,
+    kwargs: Mapping[str, Any] | None,
+    reason: str | None,
+) -> Run:
+    if name not in task_names(site):
+        near = difflib.get_close_matches(name, task_names(site), n=CANDIDATES)
+        hint = f"; did you mean {', '.join(map(repr, near))}?" if near else ""
+        raise NotFoundError(f"the app has no task {name!r}{hint}")
+
+    def send() -> dict[str, Any]:
+        now_us = site.schedules.now_us()
+        task_id = str(
+            uuid.uuid5(_NAMESPACE, "\0".join((site.schedules.prefix, name, "by name", request or str(now_us))))
+        )
+        try:
+            site.app.tasks[name].apply_async(args, kwargs, task_id=task_id)
+        except OperationalError as exc:
+            raise ServerUnavailableError(f"the broker did not take {name!r}: {exc}; try again") from exc
+        note(site, "run", f"{_TASK}{name}", reason, task_id=task_id)
+        moment_ = moment(now_us) or ""
+        return Run("", name, task_id, moment_, moment_, "manual", True, site.by).to_dict()
+
+    known_s = KNOWN_S if request else FOLD_S
+    answer, done = once(site, f"run:{_TASK}{name}:{request or ''}", send, known_s=known_s)
     return Run(**answer | {"changed": done})
 
 

@@ -251,6 +251,22 @@ def test_cancel_removes_what_waits_for_good(ours: Ours) -> None:
     assert ours.log() == ["other 1", "count 3"]
 
 
+def test_a_task_is_run_by_its_name(ours: Ours) -> None:
+    """A task that no entry is of is sent once a request; a name that the app does not know is refused."""
+
+    @ours.project.app.task(name="other")  # type: ignore[untyped-decorator,unused-ignore]
+    def other(number: int = 0) -> None:
+        """Stand for the task of the worker."""
+
+    run = operations.run_task(ours.site, "task:other", request="1", args=[7])
+    again = operations.run_task(ours.site, "task:other", request="1", args=[7])
+    assert (run.changed, again.changed, run.task_id) == (True, False, again.task_id)
+    with pytest.raises(NotFoundError, match="did you mean 'other'"):
+        operations.run_task(ours.site, "task:othre")
+    ours.project.worker()
+    wait_until(lambda: ours.log() == ["other 7"], what="the run")
+
+
 def test_the_dead_are_listed_put_back_and_deleted(ours: Ours) -> None:
     """A dead message is shown with its reason; put back it runs, deleted it is gone."""
     ids = [ours.send("count", number) for number in range(3)]
