@@ -254,7 +254,7 @@ def test_cancel_removes_what_waits_for_good(ours: Ours) -> None:
 def test_a_task_is_run_by_its_name(ours: Ours) -> None:
     """A task that no entry is of is sent once a request; a name that the app does not know is refused."""
 
-    @ours.project.app.task(name="other")  # type: ignore[untyped-decorator,unused-ignore]
+    @ours.project.app.task(name="other", shared=False)  # type: ignore[untyped-decorator,unused-ignore]
     def other(number: int = 0) -> None:
         """Stand for the task of the worker."""
 
