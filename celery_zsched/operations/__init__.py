@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from celery_zsched.operations.cancelling import cancel_once, cancel_task
     from celery_zsched.operations.carrying import export
     from celery_zsched.operations.doctoring import doctor
     from celery_zsched.operations.editing import add, edit, remove
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from celery_zsched.operations.listing import all_entries, history, list_entries, next_dues, show
     from celery_zsched.operations.liveness import beats, health
     from celery_zsched.operations.messages import (
-        cancel_task,
         dead,
         dead_purge,
         dead_requeue,
@@ -47,8 +47,8 @@ _HOMES = {
     "audit": "records",
     "backfill": "running",
     "beats": "liveness",
-    "cancel_once": "messages",
-    "cancel_task": "messages",
+    "cancel_once": "cancelling",
+    "cancel_task": "cancelling",
     "dead": "messages",
     "dead_purge": "messages",
     "dead_requeue": "messages",

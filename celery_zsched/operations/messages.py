@@ -1,4 +1,4 @@
-"""What waits in the broker: queues, the one timeline of everything, one task, the dead; and taking it away."""
+"""What waits in the broker: queues, the one timeline of everything, one task, the dead."""
 
 from __future__ import annotations
 
@@ -13,19 +13,14 @@ from celery_zsched import message as wire_format
 from celery_zsched.entry import HEADER
 from celery_zsched.errors import NotFoundError
 from celery_zsched.operations.records import note
-from celery_zsched.operations.requests import KNOWN_S, once
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
-from celery_zsched.operations.targets import Target, resolve
-from celery_zsched.queues import Queues, Seen
+from celery_zsched.queues import Queues
 from celery_zsched.schedules import NOTE, REMIND, RESUME
 from celery_zsched.types import SECOND_US, Located, Place, Upcoming
 
-#: Requests to cancel that have no id of their own and come so soon after each other, in seconds, are one.
-FOLD_S = 3
-
-#: How many are removed at once.
-_AT_ONCE = 500
+#: How many are handled at once.
+AT_ONCE = 500
 
 #: What the state of an id is called for people.
 WORDS = {Place.WAITING: "waiting", Place.LEASED: "leased", Place.PARKED: "paused", Place.DEAD: "dead"}
@@ -91,20 +86,6 @@ class Whereabouts:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whereabouts as JSON values."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled:
-    """What was cancelled: how many that waited are gone, and the ids that run and were asked to be revoked."""
-
-    target: str
-    removed: int
-    running: list[str]
-    dry_run: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
         return asdict(self)
 
 
@@ -207,89 +188,6 @@ def dead_purge(
     return _with_dead(site, ids, queue, "dead purge", reason, None if dry_run else purge)
 
 
-def cancel_once(site: Site, target: str, *, reason: str | None = None, request: str | None = None) -> Cancelled:
-    """Cancel as :func:`cancel_task` does, once for each request: who repeats it gets the same answer.
-
-    Without a ``request``, what comes within :data:`FOLD_S` seconds is taken for the same.
-    """
-    answer, _ = once(
-        site,
-        f"cancel:{target}:{request or ''}",
-        lambda: cancel_task(site, target, reason=reason).to_dict(),
-        known_s=KNOWN_S if request else FOLD_S,
-    )
-    return Cancelled(**answer)
-
-
-def cancel_task(
-    site: Site, target: str, *, reason: str | None = None, dry_run: bool = False, progress: Progress | None = None
-) -> Cancelled:
-    """Remove, for good, what waits of a task name, an entry, a queue, or one message; the entry itself stays.
-
-    What a worker has already is revoked by Celery's own means, which keeps it from being started if it is not yet;
-    what runs goes on. Raises :class:`~celery_zsched.errors.NotFoundError`, which names likely targets.
-    """
-    found = resolve(site, target)
-    removed, running = 0, list[str]()
-    if found.kind == "id":
-        located = site.queues.locate(found.name)
-        if not located:
-            raise NotFoundError(f"there is no message {found.name!r} in any queue; it may have run already")
-        for queue, where in located:
-            if where.place is Place.LEASED:
-                running.append(found.name)
-            else:
-                removed += 1
-                if not dry_run:
-                    site.queues.timeline(queue).remove([found.name], spare_leased=True)
-        if removed and not dry_run:
-            site.queues.note(str(found), None)
-    else:
-        for queue in site.queues.names():
-            gone, held = _cancel_in(site, queue, found, dry_run, progress)
-            removed += gone
-            running += held
-    if not dry_run:
-        if running:
-            site.app.control.revoke(running)
-        note(site, "cancel", str(found), reason, removed=removed, running=len(running))
-    return Cancelled(str(found), removed, running, dry_run)
-
-
-def _cancel_in(
-    site: Site, queue: str, target: Target, dry_run: bool, progress: Progress | None
-) -> tuple[int, list[str]]:
-    if target.kind == "queue" and queue != target.name:
-        return 0, []
-    timeline = site.queues.timeline(queue)
-    chosen: list[str] = []
-    running: list[str] = []
-    for seen in site.queues.scan(queue):
-        if _is_of(seen, target):
-            (running if seen.place is Place.LEASED else chosen).append(seen.id)
-    removed = 0
-    for start in range(0, len(chosen), _AT_ONCE):
-        chunk = chosen[start : start + _AT_ONCE]
-        if dry_run:
-            removed += len(chunk)
-            continue
-        places = timeline.remove(chunk, spare_leased=True)
-        removed += sum(place not in (None, Place.LEASED) for place in places)
-        running += [id_ for id_, place in zip(chunk, places, strict=True) if place is Place.LEASED]
-        if progress is not None:
-            progress(len(chunk))
-    return removed, running
-
-
-def _is_of(seen: Seen, target: Target) -> bool:
-    if target.kind == "task":
-        return wire_format.task_name(seen.body) == target.name
-    if target.kind == "entry":
-        told = _headers(seen.body).get(HEADER)
-        return isinstance(told, dict) and told.get("entry") == target.name
-    return True
-
-
 def _with_dead(
     site: Site,
     ids: list[str] | None,
@@ -302,9 +200,9 @@ def _with_dead(
     done: list[str] = []
     for name in [queue] if queue is not None else site.queues.names():
         found = [seen.id for seen in site.queues.members(name, Place.DEAD) if wanted is None or seen.id in wanted]
-        for start in range(0, len(found), _AT_ONCE):
+        for start in range(0, len(found), AT_ONCE):
             if act is not None:
-                act(name, found[start : start + _AT_ONCE])
+                act(name, found[start : start + AT_ONCE])
         if found and act is not None:
             note(site, verb, f"queue:{name}", reason, messages=len(found))
         done += found
@@ -320,7 +218,7 @@ def _periodic(site: Site, limit: int) -> Iterator[tuple[int, Moment]]:
     last: Upcoming | None = None
     left = limit
     while left > 0:
-        page = site.schedules.timeline.upcoming(min(left, _AT_ONCE), last)
+        page = site.schedules.timeline.upcoming(min(left, AT_ONCE), last)
         for stored, one in zip(site.schedules.get_many([one.id for one in page]), page, strict=False):
             if one.id.startswith(NOTE):
                 what = f"entry:{one.id.removeprefix(RESUME)}" if one.id.startswith(RESUME) else ""
@@ -330,7 +228,7 @@ def _periodic(site: Site, limit: int) -> Iterator[tuple[int, Moment]]:
                 task = stored.spec.task if stored.spec is not None else ""
                 yield one.due_us, Moment(moment(one.due_us) or "", "periodic", task, one.id, None)
         left -= len(page)
-        if len(page) < _AT_ONCE:
+        if len(page) < AT_ONCE:
             return
         last = page[-1]
 
@@ -339,10 +237,10 @@ def _waiting(queues_: Queues, queue: str, limit: int, now_us: int) -> Iterator[t
     last: Upcoming | None = None
     left = limit
     while left > 0:
-        page = queues_.timeline(queue).upcoming(min(left, _AT_ONCE), last)
+        page = queues_.timeline(queue).upcoming(min(left, AT_ONCE), last)
         for one in page:
             kind = "ready" if one.due_us <= now_us else "eta"
-            if kind == "eta" and (_headers(one.body).get("retries") or 0) > 0:
+            if kind == "eta" and (headers_of(one.body).get("retries") or 0) > 0:
                 kind = "retry"
             yield one.due_us, Moment(moment(one.due_us) or "", kind, wire_format.task_name(one.body), one.id, queue)
         left -= len(page)
@@ -352,7 +250,7 @@ def _waiting(queues_: Queues, queue: str, limit: int, now_us: int) -> Iterator[t
 
 
 def _whereabouts(queue: str, located: Located, arguments: bool) -> Whereabouts:
-    headers = _headers(located.body)
+    headers = headers_of(located.body)
     told = headers.get(HEADER)
     told = told if isinstance(told, dict) else {}
     values: Any = None
@@ -376,7 +274,8 @@ def _whereabouts(queue: str, located: Located, arguments: bool) -> Whereabouts:
     )
 
 
-def _headers(body: bytes) -> dict[str, Any]:
+def headers_of(body: bytes) -> dict[str, Any]:
+    """Return the headers of a message; none of what is no message."""
     try:
         headers: dict[str, Any] = wire_format.decode(body)["headers"]
     except ValueError:
