@@ -113,7 +113,7 @@ class Claimer(threading.Thread):
         # A server of its own, so that the claimers share no connection, like processes.
         self.server = Server.from_url(url)
         self.timeline = Timeline(self.server, name, claimer=claimer)
-        self.bell = Bell(self.server, [self.timeline.keys.bell], own=self.timeline.own_bell, block_s=30.0)
+        self.bell = Bell(self.server, self.timeline.keys.bell, own=self.timeline.own_bell, block_s=30.0)
         self.got = got
         self.over = False
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from celery_zsched.errors import ServerUnavailableError
+from celery_zsched.errors import ServerError, ServerUnavailableError
 
 if TYPE_CHECKING:
     from celery_zsched.connection import Dedicated, Server
@@ -20,67 +20,66 @@ if TYPE_CHECKING:
 GRACE_S = 5.0
 
 
-class Bell:
-    """Waits for a ring on any of ``keys`` (bells of one hash slot; the claimer's own bell ends a pop without a ring).
+class Pop:
+    """One ``BZPOPMIN`` on a connection of its own, over bells that lie on one node. Not for several threads at once."""
 
-    ``block_s`` is how long one pop stays outstanding, in seconds: what a lost ring costs at most. Not for several
-    threads at once.
-    """
-
-    def __init__(self, server: Server, keys: Sequence[str], *, own: str, block_s: float) -> None:
+    def __init__(self, server: Server) -> None:
         self.server = server
-        self.block_s = block_s
-        self._keys = [*keys, own]
-        self._own = own.encode()
-        self._connection: Dedicated | None = None
-        self._due_back: float | None = None
+        self._block_s = 0.0
+        self._wire: Dedicated | None = None
+        self.keys: tuple[str, ...] = ()
+        #: By when the server must have answered, by our monotonic clock; None while nothing is outstanding.
+        self.due_back: float | None = None
 
     @property
     def armed(self) -> bool:
         """Whether a pop is outstanding."""
-        return self._due_back is not None
+        return self.due_back is not None
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when the pop ends; the pop must be armed."""
-        assert self._connection is not None
-        return self._connection.fileno()
+        """Return the descriptor that becomes readable when the pop ends."""
+        assert self._wire is not None
+        return self._wire.fileno()
 
-    def arm(self) -> None:
-        """Send the blocking pop, unless one is outstanding."""
-        if self.armed:
-            return
+    def arm(self, keys: Iterable[str], block_s: float) -> None:
+        """Send the pop, to stay outstanding for ``block_s`` seconds at most."""
+        self.keys = tuple(keys)
+        self._block_s = max(0.1, block_s)
         with self._guarded():
-            if self._connection is None:
-                self._connection = self.server.blocking(self._keys[0])
-            self._connection.send_command("BZPOPMIN", *self._keys, self.block_s)
-            self._due_back = time.monotonic() + self.block_s + GRACE_S
+            if self._wire is None:
+                self._wire = self.server.blocking(self.keys[0])
+            self._wire.send_command("BZPOPMIN", *self.keys, self._block_s)
+        self.due_back = time.monotonic() + self._block_s + GRACE_S
 
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until somebody rings (True), or ``timeout_s`` is over or the pop ended without a ring (False).
-
-        Raises :class:`~celery_zsched.errors.ServerUnavailableError` when the link is broken or silent; the next call
-        begins with a new one.
-        """
-        self.arm()
-        assert self._due_back is not None and self._connection is not None
+    def is_over(self, timeout_s: float) -> bool:
+        """Wait up to ``timeout_s`` seconds for the answer; return whether it is there."""
+        assert self._wire is not None
         with self._guarded():
-            patience = min(timeout_s, self._due_back - time.monotonic())
-            if not self._connection.can_read(max(0.0, patience)):
-                if time.monotonic() >= self._due_back:
-                    raise ServerUnavailableError(
-                        f"{self.server.masked} has not answered a blocking pop for {GRACE_S:g} s after its time-out; "
-                        "the link counts as dead and a new one is made"
-                    )
-                return False
-            answer = self._connection.read_response(disconnect_on_error=False)
-            self._due_back = None
-        return bool(answer) and answer[0] != self._own
+            return self._wire.can_read(max(0.0, timeout_s))
+
+    def read(self) -> str | None:
+        """Return the key that ended the pop, or None for its time-out; waits for the answer if it is not there yet."""
+        assert self._wire is not None
+        with self._guarded():
+            answer = self._wire.read_response()
+        self.due_back = None
+        return answer[0].decode() if answer else None
+
+    def check(self, now: float) -> None:
+        """Raise :class:`ServerUnavailableError` if the answer is overdue: the link is dead."""
+        if self.due_back is not None and now > self.due_back:
+            self.close()
+            raise ServerUnavailableError(
+                f"{self.server.masked} has not answered a blocking pop {GRACE_S:g} s after its time-out of "
+                f"{self._block_s:g} s; the link counts as dead and a new one is made"
+            )
 
     def close(self) -> None:
-        """Drop the link; an outstanding pop ends with it."""
-        connection, self._connection, self._due_back = self._connection, None, None
-        if connection is not None:
-            connection.close()
+        """Drop the connection; an outstanding pop ends with it, and may take a ring with it."""
+        wire, self._wire, self.due_back = self._wire, None, None
+        if wire is not None:
+            with contextlib.suppress(OSError, ServerError):
+                wire.close()
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -90,3 +89,44 @@ class Bell:
         except BaseException:
             self.close()
             raise
+
+
+class Bell:
+    """Waits for a ring on the bell ``key``; a marker on ``own`` ends a pop without a ring.
+
+    ``block_s`` is how long one pop stays outstanding, in seconds: what a lost ring costs at most. Not for several
+    threads at once.
+    """
+
+    def __init__(self, server: Server, key: str, *, own: str, block_s: float) -> None:
+        self._pop = Pop(server)
+        self._keys = (key, own)
+        self._block_s = block_s
+
+    @property
+    def armed(self) -> bool:
+        """Whether a pop is outstanding, which a claim may be asked to end (``Timeline.claim(armed=True)``)."""
+        return self._pop.armed
+
+    def arm(self) -> None:
+        """Send the pop, unless one is outstanding."""
+        if not self._pop.armed:
+            self._pop.arm(self._keys, self._block_s)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until somebody rings (True), or ``timeout_s`` is over or the pop ended without a ring (False).
+
+        Raises :class:`~celery_zsched.errors.ServerUnavailableError` when the link is broken or silent; the next call
+        begins with a new one.
+        """
+        self.arm()
+        pop = self._pop
+        patience_s = timeout_s if pop.due_back is None else min(timeout_s, pop.due_back - time.monotonic())
+        if not pop.is_over(patience_s):
+            pop.check(time.monotonic())
+            return False
+        return pop.read() == self._keys[0]
+
+    def close(self) -> None:
+        """Drop the link; an outstanding pop ends with it."""
+        self._pop.close()

@@ -30,7 +30,7 @@ class Lookout:
         self._block_s = min(block_s, MAX_BLOCK_S)
         self._guard_s = min(guard_s, self._block_s)
         self._bell = Bell(
-            timeline.server, [timeline.keys.bell], own=timeline.own_bell, block_s=self._block_s * LOOKS_PER_POP
+            timeline.server, timeline.keys.bell, own=timeline.own_bell, block_s=self._block_s * LOOKS_PER_POP
         )
         #: The server's clock minus ours (monotonic), in microseconds, as of the last answer.
         self._offset_us: int | None = None

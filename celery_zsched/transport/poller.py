@@ -15,9 +15,9 @@ from typing import Any
 from kombu.utils.eventio import ERR, READ
 from kombu.utils.eventio import poll as make_poll
 
+from celery_zsched.bell import Pop
 from celery_zsched.transport.fanout import Listener
 from celery_zsched.transport.flight import Flight
-from celery_zsched.transport.pops import Pop
 from celery_zsched.transport.source import REST_S, Source, wakes_in
 
 #: For so long the event loop is kept from its other duties by deliveries in a row, in seconds.

@@ -34,7 +34,7 @@ class Claimer:
     ) -> None:
         self.server = Server.from_url(url)
         self.line = Timeline(self.server, "q", holder=name, claimer=name)
-        self.bell = Bell(self.server, [self.line.keys.bell], own=self.line.own_bell, block_s=block_s)
+        self.bell = Bell(self.server, self.line.keys.bell, own=self.line.own_bell, block_s=block_s)
         self.batches: list[Batch] = []
         self._limit, self._block_s, self._keeps = limit, block_s, keeps
         self._ended = threading.Event()
@@ -193,7 +193,7 @@ def test_who_stands_by_steps_in_for_a_dead_watcher(
     """An item whose watcher has vanished is late by no more than the time of who stands by, not by a whole block."""
     with closing(Server.from_url(valkey.url)) as server:
         watcher = Timeline(server, "q", claimer="watcher")
-        bell = Bell(server, [watcher.keys.bell], own=watcher.own_bell, block_s=MAX_BLOCK_S)
+        bell = Bell(server, watcher.keys.bell, own=watcher.own_bell, block_s=MAX_BLOCK_S)
         assert watcher.claim(1, MINUTE).items == []
         bell.arm()
         wait_until(lambda: keyspace.info("clients")["blocked_clients"] == 1)
@@ -233,7 +233,7 @@ def test_a_busy_claimer_takes_no_ring(valkey: RunningServer, keyspace: redis.Red
     """A claim that takes something ends its claimer's own pop, so that the next ring goes to somebody who listens."""
     with closing(Server.from_url(valkey.url)) as server:
         busy = Timeline(server, "q", claimer="busy")
-        bell = Bell(server, [busy.keys.bell], own=busy.own_bell, block_s=MAX_BLOCK_S)
+        bell = Bell(server, busy.keys.bell, own=busy.own_bell, block_s=MAX_BLOCK_S)
         line.put([Item("a", b"", due_us=1)])
         keyspace.delete(line.keys.bell)
         bell.arm()
