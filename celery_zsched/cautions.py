@@ -26,7 +26,7 @@ def eviction(server: Server) -> str | None:
             policy = client.info("memory").get("maxmemory_policy", "noeviction")
     except ServerError:
         return None
-    if policy == "noeviction" or not policy.startswith("allkeys"):
+    if policy == "noeviction":
         return None
     return (
         f"{server.masked} evicts keys when its memory is full (maxmemory-policy is {policy}), and what waits with "

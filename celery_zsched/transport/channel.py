@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
 from collections.abc import Callable
-from datetime import timezone, tzinfo
 from queue import Empty
 from typing import Any
 
-from amqp.protocol import queue_declare_ok_t
-from kombu.exceptions import ChannelError, InconsistencyError
-from kombu.transport import virtual
-from kombu.transport.base import to_rabbitmq_queue_arguments
-from kombu.utils.json import dumps as kombu_dumps
-from kombu.utils.json import loads as kombu_loads
 from kombu.utils.scheduling import cycle_by_name
-from kombu.utils.uuid import uuid
 
 from celery_zsched import message as wire_format
-from celery_zsched import scripts
 from celery_zsched.transport import delivery
-from celery_zsched.transport.batch import PublishBatch
-from celery_zsched.transport.exchanges import Binding, binding, is_reply_exchange, life_text, rules_of
-from celery_zsched.transport.fanout import Publisher, Subscription, has_backlog, matcher
+from celery_zsched.transport.declaring import DeclaringChannel
+from celery_zsched.transport.fanout import Subscription, matcher
 from celery_zsched.transport.flight import Flight
-from celery_zsched.transport.putting import put, told_outcome
+from celery_zsched.transport.sending import SendingChannel, read_headers
 from celery_zsched.transport.shared import Broker
 from celery_zsched.transport.source import RECHECK_S, REST_S, Source
 
@@ -40,30 +28,7 @@ AHEAD_LEAST = 16
 GROW_S = 0.002
 
 
-def write_headers(value: Any) -> str:
-    """Return headers as JSON, kombu's own types included."""
-    try:
-        return json.dumps(value, separators=(",", ":"))
-    except TypeError:
-        return str(kombu_dumps(value))  # moments, UUIDs and the like, as kombu writes them
-
-
-def read_headers(text: str) -> Any:
-    """Return the JSON of a message's headers as values, kombu's own types included."""
-    return kombu_loads(text) if "__type__" in text else json.loads(text)
-
-
-def app_time_zone() -> tzinfo:
-    """Return the zone of an ``eta`` without an offset: the current Celery app's, as its worker reads it."""
-    state = sys.modules.get("celery._state")
-    if state is not None:
-        zone = state.get_current_app().timezone
-        if isinstance(zone, tzinfo):
-            return zone
-    return timezone.utc
-
-
-class Channel(virtual.Channel):
+class Channel(SendingChannel, DeclaringChannel):
     """A channel on the broker. Not for several threads at once, but acks may come from any."""
 
     Message = delivery.Message
@@ -89,102 +54,6 @@ class Channel(virtual.Channel):
         #: Queue -> the exchange and binding key by which it gets broadcasts.
         self._broadcast_queues: dict[str, tuple[str, str]] = {}
         connection.poller.add(self)
-
-    # -- Publishing
-
-    def basic_publish(self, message: dict[str, Any], exchange: str, routing_key: str, **kwargs: Any) -> Any:
-        """Publish a message; when this returns, the server has it."""
-        info = message["properties"].setdefault("delivery_info", {})
-        info["exchange"], info["routing_key"] = exchange, routing_key
-        if not exchange:
-            return self._put(routing_key, message, **kwargs)
-        return self.typeof(exchange).deliver(message, exchange, routing_key, **kwargs)
-
-    def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
-        """Put a message on its queue's timeline: due at its ``eta``, or now."""
-        row = self._row(message)
-        batch = kwargs.get("_publish_batch")
-        if batch is not None:
-            batch.add(queue, row)
-            return
-        # A reply that comes after its asker has gone must not bring the asker's queue back.
-        declared_only = is_reply_exchange(message["properties"]["delivery_info"]["exchange"])
-        outcome = put(self.broker, queue, row, patience_s=kwargs.get("timeout"), declared_only=declared_only)
-        told_outcome(outcome, row)
-
-    def _row(self, message: dict[str, Any]) -> list[scripts.Argument]:
-        headers = message["headers"]
-        due = wire_format.due_us(message, app_time_zone)
-        mark = wire_format.mark_of(headers, message.get("body") or b"")
-        return [
-            wire_format.task_id(headers) or uuid(),
-            wire_format.encode(message, dumps=write_headers),
-            "" if due is None else str(due),
-            self.broker.level(message["properties"].get("priority")),
-            "alias",
-            "",
-            "" if mark is None else mark.field,
-            "" if mark is None else f"{mark.epoch} {mark.nominal_us}",
-        ]
-
-    def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
-        """Send a broadcast."""
-        for queue in self._stored_queues(exchange):
-            self._put(queue, message, **kwargs)
-        payload = wire_format.encode(message, dumps=write_headers)
-        batch = kwargs.get("_publish_batch")
-        if batch is not None:
-            batch.add_broadcast(exchange, routing_key or "", payload)
-        else:
-            Publisher(self.broker).publish(exchange, routing_key or "", payload)
-
-    def _stored_queues(self, exchange: str) -> list[str]:
-        """Return the queues that get broadcasts as messages to be kept; nobody keeps events and remote control."""
-        if exchange == "celeryev" or has_backlog(exchange):
-            return []
-        return sorted({queue for _, _, queue in self.broker.exchanges.table(exchange)})
-
-    def create_publish_batch(self, max_size: int) -> PublishBatch:
-        """Return a batch for kombu's ``Producer.batch``."""
-        return PublishBatch(self, max_size)
-
-    def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> list[str]:
-        """Return the queues that a message goes to; never nothing without a word."""
-        default = default or self.deadletter_queue
-        if not exchange:
-            return [routing_key or str(default)]
-        if is_reply_exchange(exchange):
-            return [f"{routing_key}.{exchange}"]
-        kind = self.typeof(exchange)
-        exchanges = self.broker.exchanges
-        found = kind.lookup(exchanges.table(exchange), exchange, routing_key, default)
-        table: list[Binding] = []
-        if not found:
-            table = exchanges.table(exchange, fresh=True)
-            found = kind.lookup(table, exchange, routing_key, default)
-        if not found:
-            # A table that was lost is made anew from what this connection declared.
-            own = [binding(*row) for row in self.state.exchanges.get(exchange, {}).get("table", ())]
-            if own:
-                table = exchanges.change(exchange, [(row, life_text(self.broker.rules.get(row[2], {}))) for row in own])
-                found = kind.lookup(table, exchange, routing_key, default)
-        if found:
-            return list(found)
-        if default is not None:
-            logger.warning(
-                "no queue is bound to exchange %s for routing key %s; the message goes to the deadletter_queue %s",
-                exchange, routing_key, default,
-            )  # fmt: skip
-            return [default]
-        if not table and kind.type == "direct":
-            raise InconsistencyError(
-                f"no queue is bound to exchange {exchange}, so the message with routing key {routing_key} goes "
-                "nowhere; declare a queue for it, or start a worker that does"
-            )
-        logger.warning(
-            "no queue is bound to exchange %s for routing key %s; the message is dropped", exchange, routing_key
-        )
-        return []
 
     # -- Consuming
 
@@ -476,114 +345,6 @@ class Channel(virtual.Channel):
         if desk.held.pop(tag, None) is not None:
             desk.timeline.bury([(tag[16:], tag[:16], reason, b"")], keep=desk.dead_limit)
 
-    # -- Queues
-
-    def queue_declare(
-        self,
-        queue: str | None = None,
-        passive: bool = False,
-        auto_delete: bool = False,
-        arguments: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Declare a queue, or with ``passive`` ask for it; returns its name and how many messages are ready.
-
-        Asking for a queue that is unknown and empty raises kombu's ``ChannelError`` with code 404.
-        """
-        queue = queue or f"amq.gen-{uuid()}"
-        broker = self.broker
-        if passive:
-            known, ready = broker.wires.call(broker.call("declare", queue), ["1"])
-            if not known:
-                raise ChannelError(
-                    f"NOT_FOUND - no queue {queue!r} in vhost {self.connection.client.virtual_host or '/'!r}",
-                    (50, 10), "Channel.queue_declare", "404",
-                )  # fmt: skip
-            return queue_declare_ok_t(queue, ready, 0)
-        rules = broker.rules[queue] = rules_of(arguments, auto_delete=auto_delete)
-        if auto_delete:
-            # It may be for broadcasts, which need nothing on the server: that is known once it is bound or consumed.
-            return queue_declare_ok_t(queue, broker.wires.call(broker.call("declare", queue), ["1"])[1], 0)
-        return queue_declare_ok_t(queue, self._declare(queue, rules), 0)
-
-    def _declare(self, queue: str, rules: dict[str, int]) -> int:
-        broker = self.broker
-        args: list[scripts.Argument] = ["0"]
-        for name in ("expires", "message_ttl", "max_length", "delivery_limit", "auto_delete"):
-            args += [name, rules.get(name, "")]
-        ready = broker.wires.call(broker.call("declare", queue), args)[1]
-        # To the default exchange every queue is bound by its name.
-        row = binding(queue, "", queue)
-        if "expires" in rules or row not in broker.exchanges.table(""):
-            broker.exchanges.change("", [(row, life_text(rules))])
-        return int(ready)
-
-    def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
-        """Bind a queue, as kombu's own ``queue_bind`` asks when it has noted the binding."""
-        rules = self.broker.rules.get(queue, {})
-        if self.typeof(exchange).type == "fanout" and "auto_delete" in rules:
-            # Of a consumer that comes and goes: it gets what is sent while it is there. Other queues keep messages.
-            self._broadcast_queues[queue] = (exchange, routing_key or "")
-            return
-        if "auto_delete" in rules:
-            self._declare(queue, rules)
-        if not is_reply_exchange(exchange):
-            row = binding(routing_key, pattern, queue)
-            if "expires" in rules or row not in self.broker.exchanges.table(exchange):
-                self.broker.exchanges.change(exchange, [(row, life_text(rules))])
-
-    def queue_unbind(
-        self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **kwargs: Any
-    ) -> None:
-        """Take a binding away."""
-        exchange = exchange or "amq.direct"
-        self.state.binding_delete(queue, exchange, routing_key)
-        row = self.typeof(exchange).prepare_bind(queue, exchange, routing_key, arguments)
-        table = self.state.exchanges.get(exchange, {}).get("table", [])
-        table[:] = [meta for meta in table if meta != row]
-        self.broker.exchanges.change(exchange, [(binding(*row), "-")])
-
-    def get_table(self, exchange: str) -> list[Binding]:
-        """Return an exchange's bindings."""
-        return self.broker.exchanges.table(exchange, fresh=True)
-
-    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> int | None:
-        """Delete a queue with all it holds; returns how many messages were ready, or None if it stays."""
-        broker = self.broker
-        ready = broker.wires.call(broker.call("drop", queue), [int(if_empty), int(if_unused)])
-        if ready < 0:
-            return None
-        changes: dict[str, list[tuple[Binding, str]]] = {"": [(binding(queue, "", queue), "-")]}
-        for exchange, routing_key, arguments in list(self.state.queue_bindings(queue)):
-            kind = self.typeof(exchange)
-            if kind.type != "fanout" and not is_reply_exchange(exchange):
-                row = kind.prepare_bind(queue, exchange, routing_key, arguments)
-                changes.setdefault(exchange, []).append((binding(*row), "-"))
-                own = self.state.exchanges.get(exchange, {}).get("table", [])
-                own[:] = [meta for meta in own if meta != row]
-        for exchange, rows in changes.items():
-            if exchange or "auto_delete" not in broker.rules.get(queue, {}):
-                broker.exchanges.change(exchange, rows)
-        self.state.queue_bindings_delete(queue)
-        broker.rules.pop(queue, None)
-        return int(ready)
-
-    def _size(self, queue: str) -> int:
-        return self.broker.timeline(queue).counts().ready
-
-    def _purge(self, queue: str) -> int:
-        self.broker.keeper.flush([self.broker.desk(queue)])
-        return self.broker.timeline(queue).purge()
-
-    def prepare_queue_arguments(self, arguments: Any, **kwargs: Any) -> Any:
-        """Return kombu's queue options as AMQP queue arguments."""
-        return to_rabbitmq_queue_arguments(arguments, **kwargs)
-
-    @property
-    def client(self) -> Client:
-        """The server's client, for those who ask it for queue lengths."""
-        return Client(self)
-
     # -- The end of a channel
 
     def close(self) -> None:
@@ -601,20 +362,6 @@ class Channel(virtual.Channel):
             self.connection.poller.discard(self)
             self.connection.close_channel(self)
         self.exchange_types = None
-
-
-class Client:
-    """redis-py's client with queue lengths as monitors ask for them: ``llen(queue)`` is how many messages are ready."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-
-    def llen(self, name: str) -> int:
-        """Return how many messages are ready in a queue."""
-        return self._channel._size(name)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._channel.broker.server.client, name)
 
 
 def _nobody(message: Any) -> None:

@@ -16,8 +16,9 @@ from kombu.utils.uuid import uuid
 
 from celery_zsched import message as wire_format
 from celery_zsched.timeline import MAX_BATCH
-from celery_zsched.transport.channel import Channel, app_time_zone, read_headers, write_headers
+from celery_zsched.transport.channel import Channel
 from celery_zsched.transport.putting import Row, put_all
+from celery_zsched.transport.sending import app_time_zone, read_headers, write_headers
 from celery_zsched.types import Upcoming
 
 logger = logging.getLogger("celery_zsched.transport")

@@ -11,8 +11,9 @@ from kombu.connection import resolve_aliases
 from kombu.transport import virtual
 
 from celery_zsched.errors import ConfigurationError, ServerError, ServerUnavailableError
-from celery_zsched.transport.channel import Channel, read_headers
+from celery_zsched.transport.channel import Channel
 from celery_zsched.transport.poller import Poller
+from celery_zsched.transport.sending import read_headers
 from celery_zsched.transport.shared import Broker
 from celery_zsched.transport.worker import install
 from celery_zsched.urls import mask as masked

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from celery_zsched import cautions
 from celery_zsched import message as wire_format
 from celery_zsched.errors import ServerError, ZschedError
 from celery_zsched.transport.delivery import Message, give_back
@@ -20,9 +21,6 @@ from celery_zsched.transport.shared import Broker
 from celery_zsched.types import Upcoming, from_us
 
 logger = logging.getLogger("celery_zsched.transport")
-
-#: Memory policies that may evict what waits.
-_EVICTING = ("allkeys-", "volatile-")
 
 #: How many tasks that wait in the broker ``inspect scheduled`` shows for each queue.
 SHOWN_MOST = 100
@@ -277,19 +275,7 @@ def tell_backend(app: Any, broker: Broker, queue: str, ids: Sequence[str]) -> No
 
 
 def warn_if_evicting(broker: Broker) -> None:
-    """Warn when the server may throw away what waits. Who logs in as a limited user may not ask."""
-    if broker.server.address.username:
-        return
-    try:
-        facts = broker.wires.command("INFO", "memory").decode()
-    except ZschedError as exc:
-        logger.debug("the server does not tell its memory policy: %s", exc)
-        return
-    for line in facts.splitlines():
-        name, _, policy = line.partition(":")
-        if name == "maxmemory_policy" and policy.startswith(_EVICTING):
-            logger.warning(
-                "%s evicts keys when its memory is full (maxmemory-policy is %s), and waiting tasks with them; set "
-                "maxmemory-policy to noeviction",
-                broker.server.masked, policy,
-            )  # fmt: skip
+    """Warn when the server may throw away what waits."""
+    caution = cautions.eviction(broker.server)
+    if caution:
+        logger.warning("%s", caution)
