@@ -12,7 +12,7 @@ from celery_zsched.apps import schedules_of
 from celery_zsched.entry import EntrySpec, build
 from celery_zsched.errors import EntryError
 from celery_zsched.planner import nominals
-from celery_zsched.schedules import Change, Stored
+from celery_zsched.stored import Change, Stored
 from celery_zsched.types import from_us
 
 

@@ -15,7 +15,8 @@ from celery_zsched.blackout_store import Blackouts
 from celery_zsched.entry import EntrySpec, LastRun, decode, occurrence_id
 from celery_zsched.errors import ZschedError
 from celery_zsched.runs import LONGEST_WAIT_US, SENDING_US, Mark, Runs
-from celery_zsched.schedules import Due, Schedules
+from celery_zsched.schedules import Schedules
+from celery_zsched.stored import Due
 from celery_zsched.types import SECOND_US
 
 #: Most entries come again and again with the document that they had before.

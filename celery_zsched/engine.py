@@ -18,8 +18,9 @@ from celery_zsched.deciding import Decider
 from celery_zsched.entry import EntrySpec, LastRun, Past
 from celery_zsched.errors import EntryError, ScheduleError, ServerError, ServerUnavailableError
 from celery_zsched.lookout import Lookout
-from celery_zsched.schedules import Due, Move, Schedules
+from celery_zsched.schedules import Schedules
 from celery_zsched.signals import undisturbed
+from celery_zsched.stored import Due, Move
 from celery_zsched.timeline import MAX_BLOCK_S, seconds
 from celery_zsched.types import SECOND_US, from_us
 

@@ -26,7 +26,8 @@ from celery_zsched.apps import schedules_of
 from celery_zsched.beat import Scheduler
 from celery_zsched.entry import EntrySpec, OperatorState, encode
 from celery_zsched.errors import ConflictError, NotFoundError
-from celery_zsched.schedules import Schedules, State, Stored
+from celery_zsched.schedules import Schedules
+from celery_zsched.stored import State, Stored
 from celery_zsched.triggers import Crontab, Interval, Recurrence, Trigger
 from celery_zsched.types import SECOND_US, Item, Outcome, Put, from_us, to_us
 

@@ -6,10 +6,8 @@ has decided (its reason for being parked). Writing one leaves the others as they
 
 from __future__ import annotations
 
-import enum
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from celery_zsched import planner
@@ -17,13 +15,11 @@ from celery_zsched.connection import Server
 from celery_zsched.entry import EntrySpec, LastRun, OperatorState, Past, decode, encode, is_declared_by
 from celery_zsched.errors import ConflictError, EntryError, NotFoundError, ScheduleError, ZschedError
 from celery_zsched.keys import DEFAULT_PREFIX, SCHEDULE_TIMELINE
+from celery_zsched.stored import FINISHED, Change, Due, Move, State, Stored, Turn, last_run_of, stored_of
 from celery_zsched.timeline import MAX_BATCH, Timeline
-from celery_zsched.types import Hold, Item, Located, Outcome, Place, Put, from_us
+from celery_zsched.types import Hold, Item, Located, Outcome, Place, Put
 
 _T = TypeVar("_T")
-
-#: Why an entry is dead that has no occurrence to come; any other reason is a fault, and the entry is in quarantine.
-FINISHED = "finished"
 
 #: Entries that are stored together begin their lives so far apart, in microseconds, so that many of one interval do
 #: not all come at one instant ever after.
@@ -38,73 +34,6 @@ REMIND = f"{NOTE}remind{NOTE}"
 
 #: How often a write is tried anew when somebody else wrote the same entry at the same moment.
 ATTEMPTS = 5
-
-
-class Change(enum.Enum):
-    """What a save did."""
-
-    CREATED = "created"
-    UPDATED = "updated"
-    UNCHANGED = "unchanged"
-
-
-class State(enum.Enum):
-    """How an entry stands."""
-
-    SCHEDULED = "scheduled"
-    FIRING = "firing"
-    PAUSED = "paused"
-    FINISHED = "finished"
-    QUARANTINED = "quarantined"
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """An entry as it stands on the server.
-
-    ``spec`` is None for a document that this process cannot read; ``fault`` then says why. ``due_us`` is when it is due
-    next, or would be if it were not paused; None when nothing is to come.
-    """
-
-    name: str
-    state: State
-    spec: EntrySpec | None
-    last: LastRun
-    operator: OperatorState
-    due_us: int | None
-    fault: str | None
-    located: Located
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """An entry under a lease of ours, whose moment has come; ``tries`` counts this claim and failed ones before it."""
-
-    name: str
-    document: bytes
-    hold: Hold
-    due_us: int
-    tries: int
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """The answer to a claim: what is due, the server's clock, and when to claim again without a ring (or None)."""
-
-    now_us: int
-    wake_us: int | None
-    due: list[Due]
-    lost: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """Where an entry goes once its occurrence is sent: to its next due moment, or, with None, among the finished."""
-
-    hold: Hold
-    due_us: int | None
-    last: LastRun
-    past: tuple[Past, ...] = ()
 
 
 class Schedules:
@@ -243,7 +172,7 @@ class Schedules:
 
     def get_many(self, names: Iterable[str]) -> list[Stored]:
         """Return those of the named entries that exist."""
-        return [_stored(located) for located in self.timeline.locate(names).values()]
+        return [stored_of(located) for located in self.timeline.locate(names).values()]
 
     def names(self) -> Iterator[str]:
         """Yield the names of all entries, in no order; one that is added or deleted meanwhile may be missed."""
@@ -298,7 +227,7 @@ class Schedules:
             now_us, located = self.timeline.look([name])
             if name not in located:
                 raise NotFoundError(f"there is no entry {name!r}")
-            stored = _stored(located[name])
+            stored = stored_of(located[name])
             if stored.state is not State.PAUSED:
                 self.timeline.remove([RESUME + name], spare_leased=True)
                 return False
@@ -388,44 +317,13 @@ class Schedules:
         with self.server.translated("reading what happened last"):
             for chunk in _chunks(names):
                 notes = self.server.client.hmget(self.timeline.keys.notes, chunk)
-                runs.update({name: _last_run(note) for name, note in zip(chunk, notes, strict=True)})
+                runs.update({name: last_run_of(note) for name, note in zip(chunk, notes, strict=True)})
         return runs
 
 
 def _begins(spec: EntrySpec, now_us: int, birth_us: int) -> int:
     """Return after which moment an entry is due first: its birth, where its times count from there, or else now."""
     return birth_us if spec.anchor_us == birth_us and spec.trigger.kind in ("interval", "rrule") else now_us
-
-
-def _stored(located: Located) -> Stored:
-    spec, fault = None, None
-    try:
-        spec = decode(located.body)
-    except (EntryError, ScheduleError) as exc:
-        fault = str(exc)
-    operator = OperatorState()
-    due_us: int | None = located.due_us
-    if located.place is Place.DEAD:
-        state = State.FINISHED if located.reason == FINISHED else State.QUARANTINED
-        due_us = None
-        if state is State.QUARANTINED:
-            fault = f"{located.reason} (set aside {from_us(located.moment_us):%Y-%m-%d %H:%M:%S}Z)"
-    elif located.place is Place.PARKED:
-        state = State.PAUSED
-        try:
-            operator = OperatorState.from_json(located.reason)
-        except EntryError:
-            operator = OperatorState(paused=True, reason=located.reason)
-    else:
-        state = State.FIRING if located.place is Place.LEASED else State.SCHEDULED
-    return Stored(located.id, state, spec, _last_run(located.note), operator, due_us, fault, located)
-
-
-def _last_run(note: bytes | str | None) -> LastRun:
-    try:
-        return LastRun.from_json(note)
-    except EntryError:
-        return LastRun()
 
 
 def _digest(body: bytes) -> str:

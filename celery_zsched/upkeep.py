@@ -8,7 +8,8 @@ from typing import Any
 from celery_zsched import planner
 from celery_zsched.keys import ScheduleKeys
 from celery_zsched.queues import Queues
-from celery_zsched.schedules import Schedules, State, Stored
+from celery_zsched.schedules import Schedules
+from celery_zsched.stored import State, Stored
 from celery_zsched.timeline import MAX_BATCH
 from celery_zsched.types import SECOND_US, Item, Outcome, Put
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from celery_zsched.entry import EntrySpec, OperatorState, build, encode
-from celery_zsched.schedules import Due, Schedules
+from celery_zsched.schedules import Schedules
+from celery_zsched.stored import Due
 from celery_zsched.types import SECOND_US, Item
 
 HOUR_US = 3600 * SECOND_US

@@ -11,7 +11,7 @@ from celery_zsched.entry import EntrySpec, OperatorState, decode, encode
 from celery_zsched.errors import EntryError, ZschedError
 from celery_zsched.operations.records import note
 from celery_zsched.operations.site import Site
-from celery_zsched.schedules import Change, State
+from celery_zsched.stored import Change, State
 
 #: The version of the exported lines.
 VERSION = 1

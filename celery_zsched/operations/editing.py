@@ -14,7 +14,7 @@ from celery_zsched.operations.records import note
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import Standing, standing
 from celery_zsched.operations.targets import find_entries, find_entry
-from celery_zsched.schedules import Change, Stored
+from celery_zsched.stored import Change, Stored
 from celery_zsched.types import SECOND_US, from_us
 
 #: What can be said of an entry in words, beside its name: see :func:`celery_zsched.entry.build`.

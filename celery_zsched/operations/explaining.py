@@ -16,7 +16,7 @@ from celery_zsched.operations.records import Record, audit
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
 from celery_zsched.operations.targets import find_entry
-from celery_zsched.schedules import State, Stored
+from celery_zsched.stored import State, Stored
 from celery_zsched.types import SECOND_US, from_us, to_us
 
 #: A moment that a person names is meant to the minute.

@@ -14,7 +14,7 @@ from celery_zsched.entry import EntrySpec, Past
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
 from celery_zsched.operations.targets import find_entry
-from celery_zsched.schedules import State, Stored
+from celery_zsched.stored import State, Stored
 from celery_zsched.triggers import to_json
 
 

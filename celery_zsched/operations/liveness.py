@@ -8,7 +8,7 @@ from typing import Any
 from celery_zsched import roll
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
-from celery_zsched.schedules import FINISHED
+from celery_zsched.stored import FINISHED
 from celery_zsched.types import SECOND_US
 
 #: A beat that has not called for so long, in seconds, is not counted as alive; it calls every minute or more often.

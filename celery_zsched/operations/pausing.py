@@ -11,7 +11,7 @@ from celery_zsched.operations.requests import agree
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import Standing, standing
 from celery_zsched.operations.targets import find_entries, find_entry, resolve
-from celery_zsched.schedules import State, Stored
+from celery_zsched.stored import State, Stored
 
 
 def pause_task(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from celery_zsched.schedules import State, Stored
+from celery_zsched.stored import State, Stored
 from celery_zsched.types import from_us
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from celery_zsched.errors import ConflictError, NotFoundError
 from celery_zsched.operations.site import Site
-from celery_zsched.schedules import Stored
+from celery_zsched.stored import Stored
 
 #: How many likely names an error shows.
 CANDIDATES = 5

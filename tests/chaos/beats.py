@@ -45,7 +45,7 @@ import redis
 
 from celery_zsched.errors import ServerError
 from celery_zsched.keys import queue_timeline
-from celery_zsched.schedules import State
+from celery_zsched.stored import State
 from celery_zsched.timeline import Timeline
 from celery_zsched.types import SECOND_US
 from tests.chaos.count import Arrival, Ledger, Span, count, overlap

@@ -16,7 +16,7 @@ import redis
 from celery_zsched import blackouts
 from celery_zsched.entry import EntrySpec, LastRun, Occurrence, OperatorState, decode, occurrence_header, occurrence_id
 from celery_zsched.keys import ScheduleKeys, TimelineKeys
-from celery_zsched.schedules import State
+from celery_zsched.stored import State
 from celery_zsched.triggers import codec, from_json
 from celery_zsched.windows import Blackout
 from tests.programs import Project

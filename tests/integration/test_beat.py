@@ -14,7 +14,7 @@ from celery.schedules import BaseSchedule
 
 from celery_zsched import Entry, NotFoundError
 from celery_zsched.entry import OperatorState
-from celery_zsched.schedules import Change, State, Stored
+from celery_zsched.stored import Change, State, Stored
 from celery_zsched.triggers import register_trigger
 from tests.programs import Program, Project, Sent
 from tests.servers import RunningServer, wait_until

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from celery_zsched import Entry
-from celery_zsched.schedules import Change
+from celery_zsched.stored import Change
 from tests.forwarder import Forwarder
 from tests.programs import Program, Project, Sent
 from tests.servers import RunningServer, wait_until

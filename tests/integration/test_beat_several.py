@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from celery_zsched import Entry
-from celery_zsched.schedules import State
+from celery_zsched.stored import State
 from celery_zsched.types import from_us
 from tests.programs import Project, Sent
 from tests.servers import RunningServer, missing, wait_until

@@ -14,7 +14,7 @@ import celery_zsched.control  # noqa: F401  (every `celery` command imports it; 
 from celery_zsched import Entry, operations
 from celery_zsched.apps import schedules_of
 from celery_zsched.operations import Site
-from celery_zsched.schedules import State
+from celery_zsched.stored import State
 from celery_zsched.types import from_us
 from tests.programs import Project
 from tests.servers import RunningServer, wait_until

@@ -12,7 +12,8 @@ from celery_zsched.beat import Scheduler
 from celery_zsched.engine import Engine, Options
 from celery_zsched.entry import EntrySpec
 from celery_zsched.publishing import CeleryPublisher
-from celery_zsched.schedules import Schedules, State
+from celery_zsched.schedules import Schedules
+from celery_zsched.stored import State
 from celery_zsched.types import SECOND_US, from_us
 from tests.entries import entry, put_back
 from tests.programs import Sent, messages, sent_of

@@ -17,7 +17,7 @@ from celery.schedules import crontab, schedule
 from celery_zsched import Entry
 from celery_zsched.apps import schedules_of
 from celery_zsched.redbeat import RedBeatSchedulerEntry, rrule
-from celery_zsched.schedules import State
+from celery_zsched.stored import State
 from tests.programs import Project
 from tests.servers import RunningServer
 

@@ -13,7 +13,8 @@ from celery.schedules import crontab, solar
 from celery_zsched import planner
 from celery_zsched.entry import EntrySpec, LastRun
 from celery_zsched.errors import ConflictError, ScheduleError
-from celery_zsched.schedules import Change, Move, Schedules, State
+from celery_zsched.schedules import Schedules
+from celery_zsched.stored import Change, Move, State
 from celery_zsched.types import SECOND_US, Placed
 from celery_zsched.upkeep import adopt_zone
 from tests.entries import HOUR_US, LEASE_US, claimed, entry, paused, put_back

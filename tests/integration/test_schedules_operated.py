@@ -12,7 +12,8 @@ from celery.schedules import crontab
 from celery_zsched import planner
 from celery_zsched.entry import LastRun, OperatorState, encode
 from celery_zsched.errors import ConflictError, EntryError, NotFoundError
-from celery_zsched.schedules import Change, Move, Schedules, State
+from celery_zsched.schedules import Schedules
+from celery_zsched.stored import Change, Move, State
 from celery_zsched.types import SECOND_US, Item, from_us
 from tests.entries import HOUR_US, LEASE_US, claimed, entry, paused, put_back
 

@@ -11,7 +11,8 @@ from celery_zsched.connection import Server
 from celery_zsched.entry import build
 from celery_zsched.planner import first
 from celery_zsched.queues import Queues
-from celery_zsched.schedules import Schedules, State
+from celery_zsched.schedules import Schedules
+from celery_zsched.stored import State
 from celery_zsched.types import SECOND_US, Item, Mark, Outcome
 from celery_zsched.upkeep import Marks, adopt_zone, forget_finished
 from tests.servers import RunningServer, wait_until

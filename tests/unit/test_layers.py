@@ -33,7 +33,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("cautions",),
     ("scripts",),
     ("bell", "signals"),
-    ("timeline",),
+    ("timeline", "stored"),
     ("lookout",),
     ("queues", "schedules"),
     ("runs", "blackout_store"),
