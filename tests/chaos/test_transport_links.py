@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import kombu
 import pytest
@@ -21,17 +20,9 @@ QUICK = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0, "max_block": 2.0,
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Iterator[Callable[..., Stamped]]:
-    """Make a project: ``project(url, options)``."""
-    made: list[Stamped] = []
-
-    def make(url: str, options: dict[str, Any] | None = None, **conf: Any) -> Stamped:
-        made.append(Stamped(tmp_path, url, options=options, **conf))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+def project(tmp_path: Path, close_later: Callable[[Stamped], Stamped]) -> Callable[..., Stamped]:
+    """Make a project: ``project(url, options=…, **conf)``."""
+    return lambda url, options=None, **conf: close_later(Stamped(tmp_path, url, options=options, **conf))
 
 
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])

@@ -1,4 +1,4 @@
-"""Fixtures of tests that run Celery's own programs, or work on the schedule as they do."""
+"""Fixtures of tests on real servers: programs of Celery, the schedule as they see it, and a bare timeline."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from celery_zsched.connection import Server
 from celery_zsched.schedules import Schedules
+from celery_zsched.timeline import Timeline
 from tests.programs import Project
 from tests.servers import RunningServer
 
@@ -48,3 +50,18 @@ def open_schedules(valkey: RunningServer, close_later: Callable[[Any], Any]) -> 
 def schedules(open_schedules: Callable[..., Schedules]) -> Schedules:
     """The schedule on an empty server."""
     return open_schedules()
+
+
+@pytest.fixture
+def line(any_server: RunningServer) -> Iterator[Timeline]:
+    """A timeline with three levels, on each kind of server."""
+    made = Timeline(Server.from_url(any_server.url), "q", levels=3, holder="me", claimer="c")
+    yield made
+    made.server.close()
+
+
+@pytest.fixture
+def keyspace(any_server: RunningServer) -> Iterator[redis.Redis]:
+    """A client to look at the server with."""
+    with any_server.client() as client:
+        yield client

@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import redis
 
 from celery_zsched import scripts
-from celery_zsched.connection import Server
 from celery_zsched.timeline import KEEP_DEAD, MAX_BATCH, Timeline, put_arguments
 from celery_zsched.types import Claimed, Hold, Item, Mark, Outcome, Place, Put
+from tests.claims import holds_of, ids_of
 from tests.lua.tables import AHEAD, PAST, look
-from tests.servers import RunningServer, wait_until
+from tests.servers import wait_until
 
 LONG = 3600 * 1_000_000
-
-
-@pytest.fixture
-def line(any_server: RunningServer) -> Iterator[Timeline]:
-    """A timeline with three levels, on each kind of server."""
-    made = Timeline(Server.from_url(any_server.url), "q", levels=3, holder="me", claimer="c")
-    yield made
-    made.server.close()
-
-
-@pytest.fixture
-def keyspace(any_server: RunningServer) -> Iterator[redis.Redis]:
-    """A client to look at the server with."""
-    with any_server.client() as client:
-        yield client
-
-
-def ids_of(items: list[Claimed]) -> list[str]:
-    """Return the ids, in order."""
-    return [item.id for item in items]
-
-
-def holds_of(items: list[Claimed]) -> list[Hold]:
-    """Return the proofs that the items are ours."""
-    return [Hold(item.id, item.token) for item in items]
 
 
 def claim_ended(line: Timeline, limit: int = 10, **kwargs: int) -> list[Claimed]:
