@@ -7,13 +7,9 @@
 local claims, parked, reasons, bell, watch, rules = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local timelines = {unpack(KEYS, 7)}
 local reason, from, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
--- @include clock record ring levels life
+-- @include clock record ring levels life part
 
-local found = call('ZRANGE', parked, from, from + limit - 1, 'WITHSCORES')
-local ids, scores = {}, {}
-for at = 1, #found, 2 do
-  ids[#ids + 1], scores[#scores + 1] = found[at], found[at + 1]
-end
+local ids, scores = part_of(parked, from, limit)
 if #ids == 0 then
   return {0, 0}
 end

@@ -8,14 +8,10 @@ local claims, bodies, parked, reasons, rules = KEYS[1], KEYS[2], KEYS[3], KEYS[4
 local timelines = {unpack(KEYS, 6)}
 local task, level, from, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local MOST_BYTES = 1000000 -- of bodies, a call
--- @include clock record life
+-- @include clock record life part
 
 local key = timelines[level + 1]
-local found = call('ZRANGE', key, from, from + limit - 1, 'WITHSCORES')
-local ids, scores = {}, {}
-for at = 1, #found, 2 do
-  ids[#ids + 1], scores[#scores + 1] = found[at], found[at + 1]
-end
+local ids, scores = part_of(key, from, limit)
 if #ids == 0 then
   return {0, 0}
 end
