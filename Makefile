@@ -11,7 +11,8 @@ SHELL := /bin/bash
 .PHONY: help demo test lint bench clean
 
 SECONDS ?= 20
-PYTEST_ARGS ?= -n auto
+# Most tests wait for something, so there are more of them at once than cores.
+PYTEST_ARGS ?= -n 4
 BENCH_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
