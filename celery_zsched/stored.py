@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from datetime import datetime
 
 from celery_zsched.entry import EntrySpec, LastRun, OperatorState, Past, decode
 from celery_zsched.errors import EntryError, ScheduleError
@@ -47,6 +48,11 @@ class Stored:
     due_us: int | None
     fault: str | None
     located: Located
+
+    @property
+    def due(self) -> datetime | None:
+        """When it is due next, in UTC; see ``due_us``."""
+        return None if self.due_us is None else from_us(self.due_us)
 
 
 @dataclass(frozen=True, slots=True)
