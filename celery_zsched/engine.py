@@ -30,6 +30,9 @@ logger = logging.getLogger("celery.beat.zsched")
 #: be late by once the fault is over.
 BACKOFF_S = (0.2, 1.6)
 
+#: How often the pause doubles at most.
+MOST_DOUBLINGS = 10
+
 #: How many entries one message of the log names.
 NAMED = 5
 
@@ -124,7 +127,9 @@ class Engine:
             logger.error("the entry %r is lost: its document is gone from the server; save it anew", name)
         self.lookout.claimed(turn.now_us, turn.wake_us, empty=not turn.due)
         self._held = {due.name: due for due in turn.due}
-        return self._fire_all(turn.due, turn.now_us)
+        sent_all = self._fire_all(turn.due, turn.now_us)
+        self.schedules.attend(turn.notes, turn.now_us)
+        return sent_all
 
     def _fire_all(self, dues: list[Due], now_us: int) -> bool:
         """Send what is due and move it on; return False if the broker fails, with all that is unsent given back."""
@@ -228,14 +233,11 @@ class Engine:
 
     def _failed_to_publish(self, dues: Sequence[Due], exc: PublishError) -> None:
         left = [due for due in dues if self._held.pop(due.name, None) is not None]
-        pause_us = _backoff_us(max(due.tries for due in left))
-        self.schedules.timeline.release([due.hold for due in left], delay_us=pause_us)
+        self._give_back(left)  # uncounted: it is no fault of theirs, and counts nothing towards quarantine
         names = ", ".join(due.name for due in left[:NAMED]) + (
             f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
         )
-        logger.error(
-            "the broker did not take %s: %s; due as before, and tried again in %g s", names, exc, seconds(pause_us)
-        )
+        logger.error("the broker did not take %s: %s; it stays due as before", names, exc)
 
     def _give_back(self, dues: Iterable[Due]) -> None:
         self.schedules.timeline.release([due.hold for due in dues])
@@ -243,7 +245,7 @@ class Engine:
     def back_off(self, message: str, cause: object) -> float:
         """Log a failure and return for how many seconds to pause, longer each time in a row."""
         least, most = BACKOFF_S
-        pause_s: float = min(most, least * 2.0**self._failures)
+        pause_s: float = min(most, least * 2.0 ** min(self._failures, MOST_DOUBLINGS))
         self._failures += 1
         self.lookout.failed()
         said = message % (cause,)
@@ -256,7 +258,7 @@ class Engine:
 
 def _backoff_us(tries: int) -> int:
     least, most = BACKOFF_S
-    return round(min(most, least * 2.0 ** (tries - 1)) * SECOND_US)
+    return round(min(most, least * 2.0 ** min(tries - 1, MOST_DOUBLINGS)) * SECOND_US)
 
 
 def _growing(dues: list[Due]) -> Iterator[list[Due]]:

@@ -8,6 +8,7 @@ whether there are still two, since those may die one after the other.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -29,6 +30,8 @@ class Lookout:
         self._timeline = timeline
         self._block_s = min(block_s, MAX_BLOCK_S)
         self._guard_s = min(guard_s, self._block_s)
+        #: For so long the same set is not looked at again, in seconds, since looks take turns; with some to spare.
+        self._unseen_s = 2.2 * self._block_s
         self._bell = Bell(
             timeline.server, timeline.keys.bell, own=timeline.own_bell, block_s=self._block_s * LOOKS_PER_POP
         )
@@ -114,8 +117,14 @@ class Lookout:
                     moment_us = int(first[0][1])
                     soonest = moment_us if soonest is None else min(soonest, moment_us)
         now_us = self.now_us()
-        if soonest is not None and (now_us is None or soonest <= now_us + self._block_s * SECOND_US):
-            return True  # it comes before the next look: whoever watches for it, this claimer asks to be told
         self._guarding = False
-        self._plan(self._block_s, look_only=True)
+        until_s = math.inf if soonest is None or now_us is None else (soonest - now_us) / SECOND_US
+        if until_s > self._unseen_s:
+            self._plan(self._block_s, look_only=True)
+            return False
+        # It comes before the timeline is looked at again. A claim enters this claimer for it, but not long before.
+        claim_in_s = until_s - self._block_s / 2
+        if claim_in_s <= 0:
+            return True
+        self._plan(claim_in_s, look_only=False)
         return False

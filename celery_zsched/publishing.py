@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from celery import beat
-from kombu.exceptions import OperationalError
+from kombu.exceptions import InconsistencyError, OperationalError
 
 from celery_zsched import planner
 from celery_zsched.engine import PublishError
@@ -151,7 +151,9 @@ class CeleryPublisher:
         try:
             yield
         except Exception as exc:
-            if not isinstance(exc, OperationalError) and not self._is_broken(exc):
+            # That no queue is bound for an entry is the entry's fault, though kombu counts it with broken connections.
+            entrys = isinstance(exc, InconsistencyError)
+            if entrys or not (isinstance(exc, OperationalError) or self._is_broken(exc)):
                 raise
             raise self._failed(exc) from exc
 

@@ -7,6 +7,7 @@ has decided (its reason for being parked). Writing one leaves the others as they
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -17,7 +18,9 @@ from celery_zsched.errors import ConflictError, EntryError, NotFoundError, Sched
 from celery_zsched.keys import DEFAULT_PREFIX, SCHEDULE_TIMELINE
 from celery_zsched.stored import FINISHED, Change, Due, Move, State, Stored, Turn, last_run_of, stored_of
 from celery_zsched.timeline import MAX_BATCH, Timeline
-from celery_zsched.types import Hold, Item, Located, Outcome, Place, Put
+from celery_zsched.types import SECOND_US, Hold, Item, Located, Outcome, Place, Put
+
+logger = logging.getLogger("celery.beat.zsched")
 
 _T = TypeVar("_T")
 
@@ -31,6 +34,9 @@ NOTE = "\0"
 #: Of a note to resume an entry, and of one to resume what else was paused for a time (see :meth:`Schedules.remind`).
 RESUME = f"{NOTE}resume{NOTE}"
 REMIND = f"{NOTE}remind{NOTE}"
+
+#: How much later a note is tried again that could not be attended to, in microseconds.
+NOTE_RETRY_US = 5 * SECOND_US
 
 #: How often a write is tried anew when somebody else wrote the same entry at the same moment.
 ATTEMPTS = 5
@@ -259,19 +265,28 @@ class Schedules:
     def claim(self, limit: int, lease_us: int, *, delivery_limit: int = 0) -> Turn:
         """Take up to ``limit`` due entries under a lease of ``lease_us`` microseconds."""
         batch = self.timeline.claim(limit, lease_us, linger=True, delivery_limit=delivery_limit)
-        notes = [item for item in batch.items if item.id.startswith(NOTE)]
-        for item in notes:
-            if item.id.startswith(RESUME):
-                self._resume_in_time(item.id.removeprefix(RESUME), batch.now_us)
-            elif self.on_reminded is not None:
-                self.on_reminded(item.id.removeprefix(REMIND))
-        self.timeline.settle([Hold(item.id, item.token) for item in notes])
+        notes = tuple(Hold(item.id, item.token) for item in batch.items if item.id.startswith(NOTE))
         due = [
             Due(item.id, item.body, Hold(item.id, item.token), item.due_us, item.count)
             for item in batch.items
             if not item.id.startswith(NOTE)
         ]
-        return Turn(batch.now_us, batch.now_us if notes else batch.wake_us, due, batch.lost)
+        return Turn(batch.now_us, batch.now_us if notes else batch.wake_us, due, batch.lost, notes)
+
+    def attend(self, notes: Iterable[Hold], now_us: int) -> None:
+        """Do what notes say that were claimed; one that cannot be done now is tried again a little later."""
+        for note in notes:
+            try:
+                if note.id.startswith(RESUME):
+                    self._resume_in_time(note.id.removeprefix(RESUME), now_us)
+                elif self.on_reminded is not None:
+                    self.on_reminded(note.id.removeprefix(REMIND))
+            except Exception as exc:  # a custom schedule's error, or the broker's: the entries go on in any case
+                what = note.id.replace(NOTE, " ").strip()
+                logger.error("a pause whose time is over could not be ended (%s): %s; tried again in 5 s", what, exc)
+                self.timeline.release([note], delay_us=NOTE_RETRY_US)
+            else:
+                self.timeline.settle([note])
 
     def _resume_in_time(self, name: str, now_us: int) -> None:
         """Resume an entry whose pause has a time limit, unless it was resumed or paused anew meanwhile."""

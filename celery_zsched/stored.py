@@ -74,6 +74,8 @@ class Turn:
     wake_us: int | None
     due: list[Due]
     lost: list[str]
+    #: Notes to ourselves whose moment has come; see :meth:`~celery_zsched.schedules.Schedules.attend`.
+    notes: tuple[Hold, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

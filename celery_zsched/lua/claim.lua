@@ -17,7 +17,8 @@
 local leases, claims, bodies, parked, dead, reasons, notes, bell, watch, own, rules =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local timelines = {unpack(KEYS, 12)}
-local limit, lease, holder, claimer = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local MOST = 500 -- a call: what a script has taken out of its place it must be able to write in one go
+local limit, lease, holder, claimer = math.min(tonumber(ARGV[1]), MOST), tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local delivery_limit, armed, linger, backup = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7] == '1', tonumber(ARGV[8])
 local keep, are_messages, bury_expired = tonumber(ARGV[9]), ARGV[10] ~= '', ARGV[10] == '1'
 local FIRST_SETTLE = 11
@@ -292,7 +293,7 @@ else
     elseif call('ZCOUNT', watch, '-inf', stamp(soonest + backup)) < 2 then
       wake = soonest + backup -- in case the claimer that wakes for it has died
     end
-    if wake then
+    if wake and claimer ~= '' then -- a claimer without a name does not wait
       call('ZADD', watch, stamp(wake), claimer)
       call('PEXPIRE', watch, 60000)
       answer[2] = stamp(wake)

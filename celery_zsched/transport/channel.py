@@ -290,6 +290,7 @@ class Channel(SendingChannel, DeclaringChannel):
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> delivery.Message | None:
         """Take one message, or None if none is due."""
         source = Source(self.broker, queue, _nobody, no_ack=no_ack, on_buried=self.connection.on_buried)
+        source.timeline.claimer = ""  # it takes what is there and waits for nothing
         self.broker.keeper.flush([source.desk])  # what was handed back before this is to be found
         now = self.connection.poller.clock()
         if not self._claim([(source, 1)], now, armed=False):

@@ -13,6 +13,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from celery_zsched.connection import Server
 from celery_zsched.errors import ServerError
@@ -58,6 +59,8 @@ class Keeper:
         self._asleep = False
         self._thread: threading.Thread | None = None
         self._next_renewal = 0.0
+        #: Queues whose leases could not be renewed in the last round, and why.
+        self._unrenewed: dict[Desk, ServerError] = {}
         self._stalled = False
         self._failing = False
 
@@ -178,15 +181,27 @@ class Keeper:
         period = min((desk.lease_us for desk in desks), default=3 * SECOND_US) / 3e6
         period = min([period, *(desk.lives / 3 for desk in desks if desk.lives)])
         holding = [desk for desk in desks if desk.held]
+        failed, self._unrenewed = self._unrenewed, {}
         if holding and self._may_renew(now):
-            for desk in holding:
+            # Where renewing failed last time it comes last: a dead node must not keep the others waiting.
+            for desk in sorted(holding, key=failed.__contains__):
                 # What was claimed just now is renewed in the next round, at half its lease.
-                self._renew(desk, [tag for tag, since in list(desk.held.items()) if now - since > period / 2])
+                tags = [tag for tag, since in list(desk.held.items()) if now - since > period / 2]
+                self._attempt(desk, partial(self._renew, desk, tags))
         for desk in desks:
             if desk.lives:
-                self._wires.call(desk.touch_call, [0])
+                self._attempt(desk, partial(self._wires.call, desk.touch_call, [0]))
+        if self._unrenewed:
+            raise next(iter(self._unrenewed.values()))
         self._next_renewal = now + period
         return period
+
+    def _attempt(self, desk: Desk, do: Callable[[], object]) -> None:
+        """Do something for one queue; its failure is noted and does not keep the others from theirs."""
+        try:
+            do()
+        except ServerError as exc:
+            self._unrenewed[desk] = exc
 
     def _may_renew(self, now: float) -> bool:
         stalled = self.stall_s is not None and now - self.alive_at > self.stall_s

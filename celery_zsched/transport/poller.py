@@ -113,7 +113,7 @@ class Poller:
             # A claim ended our own pop, lest it take a ring while its message is worked on.
             for pop in self._pops.values():
                 if pop.armed and not self._own_ended(pop):
-                    pop.close()
+                    self._drop_pop(pop)  # of queues on another node, which no claim has ended
         return got
 
     def _own_ended(self, pop: Pop) -> bool:
@@ -121,7 +121,7 @@ class Poller:
         took = [source for source in self._sources() if source.buffer and source.own_bell in pop.keys]
         if took:
             self._heard(pop.read())
-        return True
+        return bool(took)
 
     def has_outstanding(self) -> bool:
         """Return whether something was delivered that has not ended."""
@@ -191,11 +191,13 @@ class Poller:
         self._stale_pops = False
         for pop in self._pops.values():
             if pop.armed:
-                if self._loop is not None:
-                    self._loop.unwatch(pop)
-                pop.close()
-                # It may have taken a ring with it.
-                self._heard(None)
+                self._drop_pop(pop)
+
+    def _drop_pop(self, pop: Pop) -> None:
+        if self._loop is not None:
+            self._loop.unwatch(pop)
+        pop.close()
+        self._heard(None)  # it may have taken a ring with it
 
     def _group(self, source: Source) -> str:
         # Bells in different slots cannot be waited for in one command.

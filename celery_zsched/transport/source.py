@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from celery_zsched import scripts
-from celery_zsched.timeline import BACKUP_US
+from celery_zsched.timeline import BACKUP_US, MAX_BATCH
 from celery_zsched.transport.appetite import Appetite
 from celery_zsched.transport.desk import TOKEN_DIGITS, Desk, pairs
 from celery_zsched.transport.shared import Broker
@@ -101,7 +101,7 @@ class Source:
         if self.no_ack:
             # Removed as it is claimed: what is not delivered would be lost with us.
             return min(1, self.appetite.limit(credit, 1, now))
-        return self.appetite.limit(credit, self.broker.settings.claim_limit, now)
+        return self.appetite.limit(credit, min(self.broker.settings.claim_limit, MAX_BATCH), now)
 
     def arguments(self, limit: int, *, armed: bool) -> list[scripts.Argument]:
         """Return the arguments of a claim, with the acks that ride on it."""

@@ -118,8 +118,7 @@ class Wires:
             return self._again(call, args)
         except BaseException as exc:
             self._fail(node, wire, call.script.name, exc)
-        self._free[node].append((time.monotonic(), wire))
-        self._room.release()
+        self._give(node, wire)
         return answer
 
     def call_all(self, calls: Sequence[tuple[Call, Sequence[scripts.Argument]]]) -> list[Any]:
