@@ -9,6 +9,8 @@ import uuid
 import weakref
 from typing import Any
 
+from celery.schedules import crontab
+
 from celery_zsched.connection import Server
 from celery_zsched.errors import ConfigurationError, ScheduleError
 from celery_zsched.schedules import Schedules
@@ -43,6 +45,19 @@ def open_schedules(app: Any, settings: Settings) -> Schedules:
         claimer=uuid.uuid4().hex,
         history_limit=settings.history_limit,
     )
+
+
+def static_entries(app: Any) -> dict[str, Any]:
+    """Return the entries that an app declares: its ``beat_schedule``, and Celery's own clean-up of old results."""
+    entries = dict(app.conf.beat_schedule or {})
+    if app.conf.result_expires and not app.backend.supports_autoexpire:
+        clean_up = {
+            "task": "celery.backend_cleanup",
+            "schedule": crontab(minute="0", hour="4"),
+            "options": {"expires": 12 * 3600},
+        }
+        entries.setdefault("celery.backend_cleanup", clean_up)
+    return entries
 
 
 def zone_of(app: Any) -> str:

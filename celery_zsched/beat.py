@@ -12,7 +12,7 @@ from billiard.process import current_process
 from celery import beat
 
 from celery_zsched import cautions, notices, planner
-from celery_zsched.apps import open_schedules
+from celery_zsched.apps import open_schedules, static_entries
 from celery_zsched.engine import Engine, Options
 from celery_zsched.entry import EntrySpec, from_beat_schedule
 from celery_zsched.errors import ConfigurationError, ServerError, ZschedError
@@ -55,9 +55,7 @@ class Scheduler(beat.Scheduler):
 
     def setup_schedule(self) -> None:
         """Collect the entries of ``beat_schedule``; they are stored at the first tick that reaches the server."""
-        self.data: dict[str, Any] = {}
-        self.install_default_entries(self.data)
-        self.data.update(self.app.conf.beat_schedule or {})
+        self.data: dict[str, Any] = static_entries(self.app)
 
     def update_from_dict(self, dict_: dict[str, Any]) -> None:
         """Take more static entries, as Celery's own scheduler does."""

@@ -176,7 +176,7 @@ class Engine:
                 if logger.isEnabledFor(logging.INFO):
                     logger.info(
                         "sent %s (%s) for %s, %d ms late%s, as %s", spec.name, spec.task,
-                        from_us(send.nominal_us).isoformat(), (at_us - due.due_us) // 1000,
+                        from_us(send.nominal_us).isoformat(), (at_us - max(send.nominal_us, due.due_us)) // 1000,
                         f", standing also for {send.missed} missed" if send.missed else "", task_id,
                     )  # fmt: skip
         except PublishError:

@@ -152,7 +152,7 @@ class CeleryPublisher:
             yield
         except Exception as exc:
             # That no queue is bound for an entry is the entry's fault, though kombu counts it with broken connections.
-            entrys = isinstance(exc, InconsistencyError)
+            entrys = isinstance(exc, InconsistencyError) or isinstance(exc.__cause__, InconsistencyError)
             if entrys or not (isinstance(exc, OperationalError) or self._is_broken(exc)):
                 raise
             raise self._failed(exc) from exc

@@ -82,7 +82,7 @@ class SentinelSetup(_Group):
             client.close()
 
     def _sees_all(self, client: redis.Redis, sentinels: int) -> bool:
-        state = client.sentinel_master(self.service)
+        state = client.execute_command("SENTINEL MASTER", self.service)  # redis-py 6.4 breaks its own method
         return bool(state["num-slaves"] == 1 and state["num-other-sentinels"] == sentinels - 1)
 
     @property

@@ -66,12 +66,13 @@ def cancel_task(
         if not located:
             raise NotFoundError(f"there is no message {found.name!r} in any queue; it may have run already")
         for queue, where in located:
-            if where.place is Place.LEASED:
+            timeline = site.queues.timeline(queue)
+            if where.place is Place.LEASED and where.moment_us > timeline.look([])[0]:
                 running.append(found.name)
             else:
                 removed += 1
-                if not dry_run:
-                    site.queues.timeline(queue).remove([found.name], spare_leased=True)
+                if not dry_run:  # a lease that has ended is nobody's any more
+                    timeline.remove([found.name], spare_leased=where.place is not Place.LEASED)
         if removed and not dry_run:
             site.queues.note(str(found), None)
     else:
@@ -94,10 +95,17 @@ def _cancel_in(
     timeline = site.queues.timeline(queue)
     chosen: list[str] = []
     running: list[str] = []
+    ended: list[str] = []
+    now_us = timeline.look([])[0]
     for seen in site.queues.scan(queue):
         if _is_of(seen, target):
-            (running if seen.place is Place.LEASED else chosen).append(seen.id)
-    removed = 0
+            if seen.place is not Place.LEASED:
+                chosen.append(seen.id)
+            else:  # a lease that has ended is nobody's any more
+                (running if seen.moment_us > now_us else ended).append(seen.id)
+    removed = len(ended)
+    if not dry_run:
+        timeline.remove(ended)
     for start in range(0, len(chosen), AT_ONCE):
         chunk = chosen[start : start + AT_ONCE]
         if dry_run:

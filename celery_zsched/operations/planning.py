@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from celery_zsched.apps import static_entries
 from celery_zsched.entry import EntrySpec, from_beat_schedule
 from celery_zsched.errors import ZschedError
 from celery_zsched.operations.site import Site
@@ -36,7 +37,7 @@ def plan(site: Site) -> list[Difference]:
     """
     declared: dict[str, EntrySpec] = {}
     found: list[Difference] = []
-    for name, entry in (site.app.conf.beat_schedule or {}).items():
+    for name, entry in static_entries(site.app).items():
         try:
             declared[name] = from_beat_schedule(
                 name, entry, site.schedules.zone, serializer=site.app.conf.task_serializer

@@ -9,8 +9,9 @@ import pytest
 from celery import Celery
 
 from celery_zsched.beat import Scheduler
-from celery_zsched.engine import Engine, Options
+from celery_zsched.engine import BACKOFF_S, Engine, Options
 from celery_zsched.entry import EntrySpec
+from celery_zsched.lookout import Lookout
 from celery_zsched.publishing import CeleryPublisher
 from celery_zsched.schedules import Schedules
 from celery_zsched.stored import State
@@ -241,3 +242,66 @@ def test_many_due_at_one_instant_are_shared_and_each_is_sent_once(ours: Pair) ->
     assert sorted(each.entry for each in sent) == sorted(spec.name for spec in specs)
     one.close()
     other.close()
+
+
+@pytest.mark.parametrize("looked", [0, 1])
+def test_an_idle_scheduler_is_on_time_for_what_its_next_look_would_miss(
+    open_schedules: Callable[..., Schedules], looked: int
+) -> None:
+    """Due in one and a half to two blocks, with nobody to ring: in time, whichever set the looks begin with."""
+    schedules = open_schedules()
+    schedules.save(entry("later", 1.8))
+    lookout = Lookout(schedules.timeline, block_s=1.0)
+    lookout._looks = looked
+    while True:
+        turn = schedules.claim(1, SECOND_US)
+        lookout.claimed(turn.now_us, turn.wake_us, empty=not turn.due)
+        if turn.due:
+            break
+        while not lookout.wait(10):
+            pass
+    lookout.close()
+    assert turn.now_us - turn.due[0].due_us < SECOND_US // 4
+
+
+def test_a_note_that_cannot_be_attended_to_holds_no_entry_up(ours: Pair) -> None:
+    """What is due with it is sent, and the note comes again."""
+    engine, _ = ours.engine()
+    reminded: list[str] = []
+
+    def fail(what: str) -> None:
+        reminded.append(what)
+        raise RuntimeError("the broker is away")
+
+    engine.schedules.on_reminded = fail
+    ours.schedules.remind("queue:q", ours.schedules.now_us())
+    ours.due(entry("a", 3600.0))
+    wait_until(lambda: engine.turn(0.1) == 0.0 and ours.sent())
+    assert reminded == ["queue:q"]
+    assert ours.schedules.timeline.counts().leased == 0
+    engine.close()
+
+
+def test_an_outage_of_any_length_ends_no_scheduler(ours: Pair) -> None:
+    """The pause between tries stays what it was after thousands of them."""
+    engine, _ = ours.engine()
+    engine._failures = 5_000
+    assert engine.back_off("nothing works%s", "") == BACKOFF_S[1]
+    engine.close()
+
+
+def test_an_entry_that_nobody_can_route_is_set_aside_and_holds_no_other_up(ours: Pair) -> None:
+    """That its exchange leads nowhere is its own fault, not the broker's."""
+    engine, _ = ours.engine()
+    ours.due(entry("lost", 3600.0, options={"exchange": "ghost", "routing_key": "x"}))
+    ours.due(entry("fine", 3600.0))
+    sent: list[Sent] = []
+
+    def both() -> bool:
+        engine.turn(0.1)
+        sent.extend(ours.sent())
+        return ours.schedules.get("lost").state is State.QUARANTINED
+
+    wait_until(both)
+    assert [one.entry for one in sent] == ["fine"]
+    engine.close()

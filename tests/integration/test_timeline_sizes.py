@@ -7,7 +7,7 @@ import redis
 
 from celery_zsched.connection import Server
 from celery_zsched.keys import TimelineKeys
-from celery_zsched.timeline import MAX_BATCH, Timeline
+from celery_zsched.timeline import MAX_BATCH, Timeline, claim_arguments, parse_batch
 from celery_zsched.types import Hold, Item, Outcome, Place
 from tests.claims import holds_of, ids_of
 from tests.lua.tables import AHEAD, PAST, look
@@ -184,3 +184,24 @@ def test_the_length_of_a_body_hardly_matters(line: Timeline, keyspace: redis.Red
         line.release(holds_of(items))
     # Most of it is copying 6.4 MB twice; reading each byte in Lua would take five times as long.
     assert min(took) < 25_000
+
+
+def test_a_claim_of_more_than_a_script_can_write_takes_a_part(line: Timeline) -> None:
+    """Whoever asks for thousands at once gets hundreds, and every id stands in one place."""
+    many = 6 * MAX_BATCH
+    line.put([Item(f"{number}", b"") for number in range(many)])
+    args = claim_arguments(MAX_BATCH, LONG, "me", "c")
+    batch = parse_batch(line.run("claim", [many, *args[1:]]))
+    assert len(batch.items) == MAX_BATCH
+    counts = line.counts()
+    assert (counts.leased, counts.ready) == (MAX_BATCH, many - MAX_BATCH)
+
+
+def test_a_claimer_without_a_name_keeps_nobody_from_watching(line: Timeline) -> None:
+    """It takes what is there and waits for nothing, so the moment to come is another's to wake for."""
+    line.put([Item("later", b"", delay_us=10 * 1_000_000)])
+    watcher = line.claimer
+    line.claimer = ""
+    assert line.claim(1, LONG).wake_us is None
+    line.claimer = watcher
+    assert line.claim(1, LONG).wake_us is not None
