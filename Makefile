@@ -11,8 +11,8 @@ SHELL := /bin/bash
 .PHONY: help demo test lint bench clean
 
 SECONDS ?= 20
-# Most tests wait for something, so there are more of them at once than cores.
-PYTEST_ARGS ?= -n 4
+# Most tests wait for something, so three at once suit two cores.
+PYTEST_ARGS ?= -n 3
 BENCH_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin

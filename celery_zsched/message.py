@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone, tzinfo
 from typing import Any
 
-from celery_zsched.types import Mark, to_us
+from celery_zsched.types import DEFAULT_PREFIX, Mark, to_us
 
 #: A message as kombu's virtual transports hold it.
 RawMessage = dict[str, Any]
@@ -179,6 +179,11 @@ def time_to_live_us(properties: Mapping[str, Any]) -> int | None:
         return None
 
 
+def mark_field(schedule: str, entry: str) -> str:
+    """Return the field of an entry's high-water mark; apps whose entries have one name may share a queue."""
+    return f"{schedule}:{entry}"
+
+
 def mark_of(headers: Mapping[str, Any], body: bytes | str = b"") -> Mark | None:
     """Return the high-water mark that a firing of a periodic entry must be above, or None for any other message.
 
@@ -191,7 +196,8 @@ def mark_of(headers: Mapping[str, Any], body: bytes | str = b"") -> Mark | None:
     if "task" not in headers and b'"retries": 0' not in (body.encode() if isinstance(body, str) else body):
         return None
     try:
-        return Mark(str(told["entry"]), int(told["epoch"]), int(told["nominal_us"]))
+        field = mark_field(str(told.get("schedule", DEFAULT_PREFIX)), str(told["entry"]))
+        return Mark(field, int(told["epoch"]), int(told["nominal_us"]))
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -79,8 +79,8 @@ class CeleryPublisher:
         """
         args, kwargs = arguments or self._arguments(spec)
         header = occurrence_header(
-            spec.name, send.nominal_us, at_us, epoch=spec.epoch, missed=send.missed, cause=send.cause,
-            overlap=spec.overlap or "allow",
+            spec.name, send.nominal_us, at_us, schedule=self._prefix, epoch=spec.epoch, missed=send.missed,
+            cause=send.cause, overlap=spec.overlap or "allow",
         )  # fmt: skip
         options = dict(spec.options)
         options["headers"] = {**(options.get("headers") or {}), "celery_beat_task": True, HEADER: header}

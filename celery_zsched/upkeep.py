@@ -7,6 +7,7 @@ from typing import Any
 
 from celery_zsched import planner
 from celery_zsched.keys import ScheduleKeys
+from celery_zsched.message import mark_field
 from celery_zsched.queues import Queues
 from celery_zsched.schedules import Schedules
 from celery_zsched.stored import State, Stored
@@ -87,8 +88,13 @@ class Marks:
             with self._queues.server.translated("sweeping marks"):
                 cursor, marks = client.hscan(key, self._cursors.get(queue, 0), count=self.PART)
             self._cursors[queue] = cursor
-            old = [field for field, mark in marks.items() if int(mark.split()[1]) < now_us - self.KEPT_US]
-            gone = self._unknown(old)
+            own = mark_field(self._schedules.prefix, "").encode()
+            old = [
+                field.removeprefix(own)
+                for field, mark in marks.items()
+                if field.startswith(own) and int(mark.split()[1]) < now_us - self.KEPT_US
+            ]
+            gone = [own + name for name in self._unknown(old)]
             if gone:
                 with self._queues.server.translated("sweeping marks"):
                     deleted += client.hdel(key, *gone)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from celery_zsched.types import DEFAULT_PREFIX, from_us, to_us
 from celery_zsched.types import HEADER as HEADER
-from celery_zsched.types import from_us, to_us
 
 #: Why an occurrence was sent.
 Cause = Literal["schedule", "manual", "backfill", "catch-up"]
@@ -31,15 +31,17 @@ def occurrence_id(namespace: str, name: str, epoch: int, nominal_us: int) -> str
 
 def occurrence_header(
     name: str, nominal_us: int, fired_us: int, *, epoch: int = 0, missed: int = 0, cause: Cause = "schedule",
-    overlap: str = "allow",
+    overlap: str = "allow", schedule: str = DEFAULT_PREFIX,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the ``zsched`` header: the entry, its nominal due and its sending (ISO 8601, UTC), missed count, cause.
 
-    ``epoch`` and ``nominal_us`` are what a broker of ours compares with its high-water mark. ``overlap`` other than
-    ``allow`` makes the worker hold a run lease while the task runs.
+    ``epoch`` and ``nominal_us`` are what a broker of ours compares with its high-water mark, which it keeps for each
+    entry of each ``schedule`` (the key prefix). ``overlap`` other than ``allow`` makes the worker hold a run lease
+    while the task runs.
     """
     header: dict[str, Any] = {
         "v": VERSION,
+        "schedule": schedule,
         "entry": name,
         "epoch": epoch,
         "nominal_us": nominal_us,

@@ -29,18 +29,24 @@ def schedules(valkey: RunningServer) -> Iterator[Schedules]:
 
 
 def test_marks_of_entries_that_are_gone_go(schedules: Schedules) -> None:
-    """A mark goes once its entry is deleted and its occurrence is long past; the others stay."""
+    """A mark goes once its entry is deleted and its occurrence is long past; others, and other apps', stay."""
     queues = Queues(schedules.server)
     line = queues.timeline("q")
     schedules.server.client.zadd("zsched:{exchange:}:bindings", {"q\0\0q": 1})
     assert queues.names() == ["q"]
     now_us = schedules.now_us()
     schedules.save(build("kept", "t", 3600.0))
-    for name, nominal_us in (("kept", now_us - 9 * HOUR_US), ("gone", now_us - 9 * HOUR_US), ("just gone", now_us)):
-        line.put([Item(name, b"", mark=Mark(name, 1, nominal_us))])
+    old_us = now_us - 9 * HOUR_US
+    for name, nominal_us in (("kept", old_us), ("gone", old_us), ("just gone", now_us)):
+        line.put([Item(name, b"", mark=Mark(f"zsched:{name}", 1, nominal_us))])
+    line.put([Item("foreign", b"", mark=Mark("other:entry", 1, old_us))])
     marks = Marks(schedules, queues)
     assert marks.sweep(now_us) == 1
-    assert sorted(schedules.server.client.hkeys(line.keys.marks)) == [b"just gone", b"kept"]
+    assert sorted(schedules.server.client.hkeys(line.keys.marks)) == [
+        b"other:entry",
+        b"zsched:just gone",
+        b"zsched:kept",
+    ]
     assert marks.sweep(now_us) == 0
 
 

@@ -110,11 +110,12 @@ def test_the_eta_of_protocol_1_is_in_the_body() -> None:
 def test_only_scheduled_firings_are_marked() -> None:
     """The high-water mark guards what the schedule fires, not manual runs and backfills."""
     told = {"entry": "e", "epoch": 2, "nominal_us": 5, "cause": "schedule"}
-    assert message.mark_of({"task": "t", "zsched": told}) == Mark("e", 2, 5)
-    assert message.mark_of({"task": "t", "zsched": {**told, "cause": "catch-up"}}) == Mark("e", 2, 5)
+    assert message.mark_of({"task": "t", "zsched": told}) == Mark("zsched:e", 2, 5)
+    assert message.mark_of({"task": "t", "zsched": {**told, "schedule": "mine"}}) == Mark("mine:e", 2, 5)
+    assert message.mark_of({"task": "t", "zsched": {**told, "cause": "catch-up"}}) == Mark("zsched:e", 2, 5)
     assert message.mark_of({"task": "t", "zsched": {**told, "cause": "manual"}}) is None
     assert message.mark_of({"task": "t", "retries": 1, "zsched": told}) is None
-    assert message.mark_of({"zsched": told}, '{"task": "t", "retries": 0}') == Mark("e", 2, 5)
+    assert message.mark_of({"zsched": told}, '{"task": "t", "retries": 0}') == Mark("zsched:e", 2, 5)
     assert message.mark_of({"zsched": told}, b'{"task": "t", "retries": 1}') is None
     assert message.mark_of({"zsched": {"cause": "schedule"}}) is None
     assert message.mark_of({}) is None
