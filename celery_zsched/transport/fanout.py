@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -301,8 +300,3 @@ class Listener:
 
 def _number_of(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.strip("(").split("-"))
-
-
-def clock() -> float:
-    """Return our monotonic clock."""
-    return time.monotonic()

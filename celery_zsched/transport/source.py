@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -189,8 +188,3 @@ def wakes_in(sources: Sequence[Source], now: float) -> float | None:
         if at is not None and (soonest is None or at < soonest):
             soonest = at
     return None if soonest is None else max(0.0, soonest - now)
-
-
-def monotonic() -> float:
-    """Return our own clock."""
-    return time.monotonic()
