@@ -21,7 +21,10 @@ def measure(size: int, nap_s: float, patience_s: float, options: dict[str, Any])
         killed_at = time.time()
         with worker("prefork", 2, *QUIET, **spec):
             numbers = set(range(size))
-            ended = lambda: {~number for number, _ in done.all if number < 0} >= numbers  # noqa: E731
+
+            def ended() -> bool:
+                return {~number for number, _ in done.all if number < 0} >= numbers
+
             try:
                 done.until(ended, "waiting for what the killed worker held", patience_s)
             except TimeoutError:
