@@ -18,6 +18,9 @@ SPEC: dict[str, Any] = json.loads(os.environ["ZSCHED_BENCH"])
 #: One line of a task's report: its number, and when it ran in nanoseconds since the epoch.
 REPORT = struct.Struct("qq")
 
+#: What a worker adds to the numbers of its naps, so that one can tell which worker ran them.
+MARK: int = SPEC.get("mark", 0)
+
 for module in SPEC["imports"]:
     importlib.import_module(module)
 
@@ -48,6 +51,7 @@ def noop(number: int, _: int = 0) -> None:
 @app.task(name="bench.nap")
 def nap(number: int, seconds: float) -> None:
     """Report when it starts, then sleep; report once more, by the number below zero, when it has ended."""
+    number += MARK
     os.write(_reports(), REPORT.pack(number, time.time_ns()))
     time.sleep(seconds)
     os.write(_reports(), REPORT.pack(~number, time.time_ns()))

@@ -63,8 +63,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "crash": Benchmark(
         "crash",
         BROKERS,
-        {"size": 8, "nap_s": 1.0, "patience_s": 120, "options": {}},
-        {"size": 4, "nap_s": 0.2, "options": {"lease_timeout": 1}},
+        {"size": 8, "nap_s": 3.0, "rate": 50, "patience_s": 120, "options": {}},
+        {"size": 4, "nap_s": 1.0, "options": {"lease_timeout": 1}},
         rounds=3,
         own={
             "kombu": {
@@ -76,8 +76,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "crash-short": Benchmark(
         "crash",
         ("zsched",),
-        {"size": 8, "nap_s": 1.0, "patience_s": 120, "options": {"lease_timeout": 2}},
-        {"size": 4, "nap_s": 0.2, "options": {"lease_timeout": 1}},
+        {"size": 8, "nap_s": 3.0, "rate": 50, "patience_s": 120, "options": {"lease_timeout": 2}},
+        {"size": 4, "nap_s": 1.0, "options": {"lease_timeout": 1}},
     ),
     "beat-firing": Benchmark("beat_firing", BEATS, {"size": 5_000}, {"size": 20, "every_s": 2}, rounds=3),
     "beat-startup": Benchmark(
