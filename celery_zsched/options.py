@@ -7,11 +7,12 @@ documentation is the same for every table.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
+
+from celery_zsched.guesses import likely
 
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -139,8 +140,8 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 def nearest(name: str, known: Iterable[str], *, spell: Callable[[str], str] = str) -> str:
     """Return " (did you mean …?)" with the known name that is most like ``name``, or nothing when none is."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" (did you mean {spell(close[0])}?)" if close else ""
+    near = likely(name, known, 1)
+    return f" (did you mean {spell(near[0])}?)" if near else ""
 
 
 def read_table(

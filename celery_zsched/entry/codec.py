@@ -8,7 +8,6 @@ to do, and only that one entry is set aside.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import re
 from typing import Any
@@ -17,6 +16,7 @@ from celery_zsched.entry.payload import Payload
 from celery_zsched.entry.records import VERSION, load_object
 from celery_zsched.entry.spec import EntrySpec
 from celery_zsched.errors import EntryError, ScheduleError
+from celery_zsched.guesses import likely
 from celery_zsched.triggers import from_json as trigger_from_json
 from celery_zsched.triggers import to_json as trigger_to_json
 
@@ -67,7 +67,7 @@ def decode(text: bytes | str) -> EntrySpec:
     faults = []
     for field in document:
         if field not in _KNOWN:
-            near = difflib.get_close_matches(field, _KNOWN, n=1)
+            near = likely(field, _KNOWN, 1)
             faults.append(f"it has the unknown field {field!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
     faults += [f"it lacks {field!r}" for field in ("name", "task", "schedule") if field not in document]
     values: dict[str, Any] = {field: value for field, value in document.items() if field in _PLAIN}

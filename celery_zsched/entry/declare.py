@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from celery_zsched.entry.payload import Payload
 from celery_zsched.entry.spec import EntrySpec
 from celery_zsched.errors import EntryError, ScheduleError, ZschedError
+from celery_zsched.guesses import likely
 from celery_zsched.triggers import DEFAULT_ZONE, LAST_US, Trigger, check_zone, from_celery, zone_table
 from celery_zsched.triggers.wallclock import wall_seconds
 from celery_zsched.types import SECOND_US, to_us
@@ -109,11 +109,7 @@ def from_beat_schedule(name: str, entry: Any, app_zone: str = DEFAULT_ZONE, *, s
         entry = {key: getattr(entry, key, None) for key in CELERY_KEYS if key != "relative"}
     known = (*CELERY_KEYS, *OWN_KEYS)
     faults = [f"it lacks {key!r}" for key in ("task", "schedule") if entry.get(key) is None]
-    for key in entry:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            faults.append(f"it has the unknown key {key!r} ({hint})")
+    faults += unknown_faults(entry, known, "key")
     given = {key: value for key, value in entry.items() if key in known and value is not None}
     try:
         if not faults:
@@ -121,6 +117,17 @@ def from_beat_schedule(name: str, entry: Any, app_zone: str = DEFAULT_ZONE, *, s
     except (TypeError, ValueError) as exc:
         faults.append(str(exc).removeprefix(f"the entry {name!r} cannot be used: "))
     raise EntryError(f"the entry {name!r} of beat_schedule cannot be used: {'; '.join(faults)}")
+
+
+def unknown_faults(given: Iterable[Any], known: Sequence[str], what: str) -> list[str]:
+    """Return a sentence for each of the given names that is not known, with the one that was probably meant."""
+    faults = []
+    for name in given:
+        if name not in known:
+            near = likely(str(name), known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            faults.append(f"it has the unknown {what} {name!r} ({hint})")
+    return faults
 
 
 def _arguments(args: Any, kwargs: Any, serializer: str) -> Payload | None:

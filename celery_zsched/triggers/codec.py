@@ -6,11 +6,11 @@ has registered a class of its own) is refused by name, so that the one entry can
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from celery_zsched.errors import ScheduleError
+from celery_zsched.guesses import likely
 from celery_zsched.triggers.at import At
 from celery_zsched.triggers.base import Trigger
 from celery_zsched.triggers.crontab import Crontab
@@ -38,7 +38,7 @@ def from_json(document: object) -> Trigger:
     kind = fields.pop("kind", None)
     cls = _KINDS.get(kind) if isinstance(kind, str) else None
     if cls is None:
-        near = difflib.get_close_matches(str(kind), _KINDS, n=1)
+        near = likely(str(kind), _KINDS, 1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise ScheduleError(
             f"there is no schedule kind {kind!r}{hint}; this release knows {', '.join(_KINDS)}. "

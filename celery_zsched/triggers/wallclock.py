@@ -14,7 +14,6 @@ Seconds are enough here: the offsets of the IANA data are whole seconds, and so 
 
 from __future__ import annotations
 
-import difflib
 import functools
 import zoneinfo
 from bisect import bisect_right
@@ -23,6 +22,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from typing import TypeAlias
 
 from celery_zsched.errors import ScheduleError
+from celery_zsched.guesses import likely
 
 #: Seconds of a day without a clock change.
 DAY_S = 86_400
@@ -168,9 +168,8 @@ def zone_table(key: str) -> ZoneTable:
     try:
         return ZoneTable(key)
     except (KeyError, ValueError, OSError, TypeError):
-        near = difflib.get_close_matches(str(key), zoneinfo.available_timezones(), n=3, cutoff=0.6)
-        lowered = [name for name in zoneinfo.available_timezones() if name.lower() == str(key).lower()]
-        hint = f"; did you mean {', '.join(lowered or near)}?" if lowered or near else ""
+        near = likely(str(key), zoneinfo.available_timezones(), 3)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
         raise ScheduleError(
             f"there is no time zone {key!r} in the IANA data of this machine{hint} "
             "(install the tzdata package if the name is right)"
