@@ -14,6 +14,7 @@ from celery_zsched.keys import DEFAULT_PREFIX, TimelineKeys
 from celery_zsched.types import (
     SECOND_US,
     Batch,
+    Cancel,
     Claimed,
     Counts,
     Hold,
@@ -40,6 +41,9 @@ BACKUP_US = 500_000
 
 #: What claims of this module say about bodies: they are opaque, so nothing in them can expire.
 OPAQUE = ""
+
+#: What stands before the holder in the record of a claim that is to be the last one (``lua/include/record.lua``).
+CANCELLED = "!cancelled "
 
 #: How many dead ids a timeline keeps; the oldest go first.
 KEEP_DEAD = 10_000
@@ -188,6 +192,13 @@ class Timeline:
         """Delete ids wherever they stand; return where each was found. Leased ones stay if they are to be spared."""
         return [_place(found) for found in self._each("remove", [int(spare_leased)], [(id_,) for id_ in ids])]
 
+    def cancel(self, ids: Iterable[str]) -> list[Cancel]:
+        """Delete ids wherever they stand; return what became of each.
+
+        What is under a lease that goes on is deleted when that ends without a settle, or when it is given back.
+        """
+        return [Cancel(word.decode()) for word in self._each("cancel", [], [(id_,) for id_ in ids])]
+
     def purge(self) -> int:
         """Delete everything that waits, due or not; return how many. What is leased, parked or dead stays."""
         deleted = 0
@@ -217,8 +228,8 @@ class Timeline:
 
     def counts(self) -> Counts:
         """Return how many ids stand where."""
-        now, ready, delayed, leased, parked, dead, oldest = self.run("counts", [])
-        return Counts(int(now), ready, delayed, leased, parked, dead, int(float(oldest)) if oldest else None)
+        now, ready, delayed, leased, parked, dead, oldest, ended = self.run("counts", [])
+        return Counts(int(now), ready, delayed, leased, parked, dead, int(float(oldest)) if oldest else None, ended)
 
     def upcoming(self, limit: int = 100, after: Upcoming | None = None) -> list[Upcoming]:
         """Return one page of what waits, soonest first; ``after`` is the last item of the page before."""
@@ -283,9 +294,9 @@ def claim_arguments(
 def parse_batch(answer: Sequence[Any]) -> Batch:
     """Return the answer of ``lua/claim.lua`` as values."""
     now, wake, troubles = answer[:3]
-    words: dict[bytes, list[str]] = {b"lost": [], b"buried": [], b"stale": [], b"left": [], b"expired": []}
+    words: dict[bytes, list[str]] = {b"lost": [], b"buried": [], b"stale": [], b"left": []}
     for word, id_ in zip(*[iter(troubles)] * 2, strict=True):
-        words[word].append(id_.decode())
+        words.setdefault(word, []).append(id_.decode())
     items = [
         Claimed(answer[at].decode(), answer[at + 1], answer[at + 2].decode(), answer[at + 3], int(answer[at + 4]))
         for at in range(3, len(answer), 5)
@@ -325,6 +336,10 @@ def _located(
         token, count_, level_, due_, holder = record.decode().split(" ", 4)
         count, held_level = int(count_), int(level_)
         due = int(float(due_))
+    said = reason.decode()
+    if holder.startswith(CANCELLED):
+        holder = holder.removeprefix(CANCELLED)
+        said = "cancelled" if where is Place.LEASED else said
     claimed = int(token) if where is Place.LEASED and token else None
     at_level = level if where is Place.WAITING else held_level
-    return Located(id_, where, at_level, moment_us, count, holder, claimed, due, reason.decode(), note, body)
+    return Located(id_, where, at_level, moment_us, count, holder, claimed, due, said, note, body)

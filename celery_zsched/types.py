@@ -98,6 +98,15 @@ class Outcome(enum.Enum):
     UNKNOWN = "unknown"
 
 
+class Cancel(enum.Enum):
+    """What became of an id that was cancelled."""
+
+    REMOVED = "removed"
+    #: It is under a lease that goes on: it is deleted when that ends without a settle, or when it is given back.
+    HELD = "held"
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """Something to put on a timeline.
@@ -159,8 +168,9 @@ class Batch:
 class Located:
     """Where an id stands and what is known of it.
 
-    ``moment_us`` is when it is due (waiting, parked), when its lease ends (leased) or when it died (dead). ``count`` is
-    how often it was delivered, ``holder`` who had it last, ``claimed_us`` when its current holder took it.
+    ``moment_us`` is when it is due (waiting, parked), when its lease ends (leased) or when it died (dead). ``reason``
+    is why it is parked or dead, or ``cancelled`` for what is leased for the last time. ``count`` is how often it was
+    delivered, ``holder`` who had it last, ``claimed_us`` when its current holder took it.
     """
 
     id: str
@@ -178,7 +188,10 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many ids stand where at one moment; ``oldest_us`` is the earliest due moment that waits."""
+    """How many ids stand where at one moment; ``oldest_us`` is the earliest due moment that waits.
+
+    ``ended`` of the ``leased`` are free for the next claim, since their leases have ended.
+    """
 
     now_us: int
     ready: int
@@ -187,6 +200,7 @@ class Counts:
     parked: int
     dead: int
     oldest_us: int | None
+    ended: int = 0
 
 
 @dataclass(frozen=True, slots=True)

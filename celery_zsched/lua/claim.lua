@@ -9,7 +9,8 @@
 --       (rules: paused, '1' or the moment at which it ends), and what is for a paused task (rules: paused_tasks, each
 --       between newlines) is parked where it is found.
 -- RETURNS: now, wake (when to claim again without a ring; '0': only on a ring or after the longest block),
---          {word, id, ...} of what went wrong (lost: no body is left; buried: delivery limit reached; stale: a settle
+--          {word, id, ...} of what went wrong (lost: no body is left; buried: delivery limit reached; cancelled: while
+--          it was with somebody whose lease has ended, so that it is deleted; stale: a settle
 --          by somebody who no longer holds the id; left: with a number, how many at least are due and were not taken;
 --          expired: was not wanted any more), then five per item: id, body, token, count, due
 -- RULES: 1, 2, 3, 4 (settling), 5, 6 (of idle claimers one wakes for the next due moment and one a little later)
@@ -76,7 +77,7 @@ local function paused_task(body)
 end
 
 -- Park those of `found` (ids in the sorted set `key`) that are for paused tasks; return at most `room` of the others.
-local parked_some = false
+local again = false -- whether what was due is set aside or deleted, so that there may be more behind it
 local function sift(key, found, scores, level, room)
   local held = call('HMGET', claims, unpack(found))
   local kept, kept_scores, bytes = {}, {}, 0
@@ -93,7 +94,7 @@ local function sift(key, found, scores, level, room)
       if held[position] or level > 0 then
         call('HSET', claims, id, write_record(voided(token), count, level or held_level, due, last))
       end
-      parked_some = true
+      again = true
     elseif #kept < room then
       kept[#kept + 1], kept_scores[#kept_scores + 1] = id, scores[position]
     end
@@ -118,8 +119,36 @@ local function is_expired(body, due)
   return ttl and now > tonumber(due) + ttl
 end
 
+local function forget(gone)
+  call('ZREM', leases, unpack(gone))
+  call('HDEL', claims, unpack(gone))
+  call('HDEL', bodies, unpack(gone))
+  call('HDEL', notes, unpack(gone))
+end
+
+-- Delete those of the ids under ended leases that were cancelled meanwhile; return the others.
+local function without_cancelled(found)
+  local held, kept, gone = call('HMGET', claims, unpack(found)), {}, {}
+  for position, id in ipairs(found) do
+    if is_cancelled(held[position]) then
+      trouble('cancelled', id)
+      gone[#gone + 1] = id
+    else
+      kept[#kept + 1] = id
+    end
+  end
+  if #gone > 0 then
+    forget(gone)
+    again = true
+  end
+  return kept
+end
+
 -- Ended leases: their holder is gone or wedged.
 local ended = limit > 0 and call('ZRANGEBYSCORE', leases, '-inf', stamp(now), 'LIMIT', 0, limit) or {}
+if #ended > 0 then
+  ended = without_cancelled(ended)
+end
 if paused_tasks and #ended > 0 then
   ended = sift(leases, ended, {}, nil, limit)
 end
@@ -221,10 +250,7 @@ if #ids > 0 then
     end
   end
   if #gone > 0 then
-    call('ZREM', leases, unpack(gone))
-    call('HDEL', claims, unpack(gone))
-    call('HDEL', bodies, unpack(gone))
-    call('HDEL', notes, unpack(gone))
+    forget(gone)
   end
   if #answer == FIXED then
     answer[2] = stamp(now) -- all of them were lost or expired: there may be more to take
@@ -280,8 +306,8 @@ elseif #ids > 0 then
   if soonest then
     ring_for(soonest, bell, watch) -- this caller may be busy when it comes: somebody else should watch
   end
-elseif parked_some then
-  answer[2] = stamp(now) -- there may be more behind what was parked
+elseif again then
+  answer[2] = stamp(now)
 else
   call('DEL', bell, own) -- nothing is due, so no ring is owed to anybody
   local soonest = next_moment()

@@ -2,7 +2,7 @@
 -- KEYS: leases parked dead timelines...
 -- ARGV: none
 -- RETURNS: now, ready (due, waiting), delayed (waiting, not yet due), leased, parked, dead, oldest (the earliest due
---          moment that waits; '' if none)
+--          moment that waits; '' if none), ended (how many of the leased are free for the next claim)
 -- RULES: 2
 local leases, parked, dead = KEYS[1], KEYS[2], KEYS[3]
 local timelines = {unpack(KEYS, 4)}
@@ -19,4 +19,5 @@ for _, key in ipairs(timelines) do
 end
 return {
   stamp(now), ready, waiting - ready, call('ZCARD', leases), call('ZCARD', parked), call('ZCARD', dead), oldest or '',
+  call('ZCOUNT', leases, '-inf', stamp(now)),
 }

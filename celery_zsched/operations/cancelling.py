@@ -13,9 +13,9 @@ from celery_zsched.operations.messages import AT_ONCE, headers_of
 from celery_zsched.operations.records import note
 from celery_zsched.operations.requests import KNOWN_S, once
 from celery_zsched.operations.site import Site
-from celery_zsched.operations.targets import Target, resolve
+from celery_zsched.operations.targets import Target, resolve, unknown_notice
 from celery_zsched.queues import Seen
-from celery_zsched.types import Place
+from celery_zsched.types import Cancel, Place
 
 #: Requests to cancel that have no id of their own and come so soon after each other, in seconds, are one.
 FOLD_S = 3
@@ -25,12 +25,16 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """What was cancelled: how many that waited are gone, and the ids that run and were asked to be revoked."""
+    """What was cancelled: how many that waited are gone, and the ids that run and were asked to be revoked.
+
+    ``notice`` is what is to be minded, such as that nobody knows a task of that name.
+    """
 
     target: str
     removed: int
     running: list[str]
     dry_run: bool
+    notice: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -57,7 +61,8 @@ def cancel_task(
     """Remove, for good, what waits of a task name, an entry, a queue, or one message; the entry itself stays.
 
     What a worker has already is revoked by Celery's own means, which keeps it from being started if it is not yet;
-    what runs goes on. Raises :class:`~celery_zsched.errors.NotFoundError`, which names likely targets.
+    what runs goes on, and does not come again should its worker die. Raises
+    :class:`~celery_zsched.errors.NotFoundError`, which names likely targets.
     """
     found = resolve(site, target)
     removed, running = 0, list[str]()
@@ -67,24 +72,26 @@ def cancel_task(
             raise NotFoundError(f"there is no message {found.name!r} in any queue; it may have run already")
         for queue, where in located:
             timeline = site.queues.timeline(queue)
-            if where.place is Place.LEASED and where.moment_us > timeline.look([])[0]:
-                running.append(found.name)
+            if dry_run:
+                held = where.place is Place.LEASED and where.moment_us > timeline.look([])[0]
+                became = Cancel.HELD if held else Cancel.REMOVED
             else:
-                removed += 1
-                if not dry_run:  # a lease that has ended is nobody's any more
-                    timeline.remove([found.name], spare_leased=where.place is not Place.LEASED)
+                (became,) = timeline.cancel([found.name])
+            removed += became is Cancel.REMOVED
+            running += [found.name] if became is Cancel.HELD else []
         if removed and not dry_run:
             site.queues.note(str(found), None)
     else:
         for queue in site.queues.names():
-            gone, held = _cancel_in(site, queue, found, dry_run, progress)
+            gone, begun = _cancel_in(site, queue, found, dry_run, progress)
             removed += gone
-            running += held
+            running += begun
     if not dry_run:
         if running:
             site.app.control.revoke(running)
         note(site, "cancel", str(found), reason, removed=removed, running=len(running))
-    return Cancelled(str(found), removed, running, dry_run)
+    notice = None if removed or running else unknown_notice(site, found)
+    return Cancelled(str(found), removed, running, dry_run, notice)
 
 
 def _cancel_in(
@@ -93,27 +100,17 @@ def _cancel_in(
     if target.kind == "queue" and queue != target.name:
         return 0, []
     timeline = site.queues.timeline(queue)
-    chosen: list[str] = []
-    running: list[str] = []
-    ended: list[str] = []
     now_us = timeline.look([])[0]
-    for seen in site.queues.scan(queue):
-        if _is_of(seen, target):
-            if seen.place is not Place.LEASED:
-                chosen.append(seen.id)
-            else:  # a lease that has ended is nobody's any more
-                (running if seen.moment_us > now_us else ended).append(seen.id)
-    removed = len(ended)
-    if not dry_run:
-        timeline.remove(ended)
+    chosen = [seen for seen in site.queues.scan(queue) if _is_of(seen, target)]
+    if dry_run:
+        running = [seen.id for seen in chosen if seen.place is Place.LEASED and seen.moment_us > now_us]
+        return len(chosen) - len(running), running
+    removed, running = 0, []
     for start in range(0, len(chosen), AT_ONCE):
-        chunk = chosen[start : start + AT_ONCE]
-        if dry_run:
-            removed += len(chunk)
-            continue
-        places = timeline.remove(chunk, spare_leased=True)
-        removed += sum(place not in (None, Place.LEASED) for place in places)
-        running += [id_ for id_, place in zip(chunk, places, strict=True) if place is Place.LEASED]
+        chunk = [seen.id for seen in chosen[start : start + AT_ONCE]]
+        done = timeline.cancel(chunk)
+        removed += done.count(Cancel.REMOVED)
+        running += [id_ for id_, each in zip(chunk, done, strict=True) if each is Cancel.HELD]
         if progress is not None:
             progress(len(chunk))
     return removed, running

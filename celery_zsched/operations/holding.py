@@ -9,10 +9,11 @@ from typing import Any
 
 from celery_zsched.entry import OperatorState
 from celery_zsched.errors import ConflictError, NotFoundError
+from celery_zsched.message import task_name
 from celery_zsched.operations.records import note
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
-from celery_zsched.operations.targets import Target
+from celery_zsched.operations.targets import Target, unknown_notice
 from celery_zsched.schedules import Schedules
 from celery_zsched.types import Place
 
@@ -27,7 +28,8 @@ class Holding:
     """How a task's, a queue's or one message's delivery stands after an operation.
 
     ``state`` is ``paused`` or ``active``, ``messages`` how many this call parked or put back.
-    ``until`` (when the pause of a queue ends by itself) is ISO 8601; ``by`` is who paused it.
+    ``until`` (when the pause ends by itself) is ISO 8601; ``by`` is who paused it. ``notice`` is what is to be minded,
+    such as that nobody knows a task of that name. With ``dry_run`` nothing was done: it would stand so.
     """
 
     target: str
@@ -37,6 +39,8 @@ class Holding:
     reason: str | None
     by: str | None
     until: str | None = None
+    notice: str | None = None
+    dry_run: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the standing as JSON values."""
@@ -52,6 +56,7 @@ def pause_messages(
     progress: Progress | None = None,
     tell: bool = True,
     sweep_s: float | None = SWEEP_S,
+    dry_run: bool = False,
 ) -> Holding:
     """Hold back what is for a task, stands in a queue, or is one message.
 
@@ -71,8 +76,12 @@ def pause_messages(
     )
     parked = 0
     if target.kind == "id":
-        parked = _park_one(site, target.name)
+        parked = _park_one(site, target.name, dry_run)
     changed = known is None
+    if dry_run:
+        if target.kind == "task":
+            parked = _waiting_for(site, target.name)
+        return _held(site, target, "paused", changed, parked, state, dry_run=True)
     if state != known:
         changed = queues.note(str(target), state) and changed
         site.schedules.remind(str(target), state.until_us)
@@ -86,12 +95,18 @@ def pause_messages(
             parked += queues.park_task(queue, target.name, progress, until=until)
     if state != known:
         note(site, "pause", str(target), reason, messages=parked)
-    return Holding(str(target), "paused", changed, parked, state.reason, state.by, moment(state.until_us))
+    return _held(site, target, "paused", changed, parked, state)
 
 
-def resume_messages(site: Site, target: Target, *, progress: Progress | None = None) -> Holding:
+def resume_messages(
+    site: Site, target: Target, *, progress: Progress | None = None, reason: str | None = None, dry_run: bool = False
+) -> Holding:
     """Let what was held back go on, in its old order and at its due moments."""
     queues = site.queues
+    if dry_run:
+        known = str(target) in queues.pauses()
+        count = _parked_for(site, target) if known else 0
+        return _held(site, target, "active", known, count, OperatorState(), dry_run=True)
     changed = queues.note(str(target), None)
     site.schedules.remind(str(target), None)
     freed = 0
@@ -107,8 +122,8 @@ def resume_messages(site: Site, target: Target, *, progress: Progress | None = N
     if target.kind == "queue" and changed:
         queues.let_go_on(target.name)
     if changed or freed:
-        note(site, "resume", str(target), None, messages=freed)
-    return Holding(str(target), "active", changed, freed, None, None)
+        note(site, "resume", str(target), reason, messages=freed)
+    return _held(site, target, "active", changed, freed, OperatorState())
 
 
 def end_pause(app: Any, schedules: Schedules, target: str) -> None:
@@ -134,18 +149,49 @@ def paused(site: Site) -> list[Holding]:
     ]
 
 
-def _park_one(site: Site, id_: str) -> int:
+def _held(
+    site: Site, target: Target, state: str, changed: bool, messages: int, operator: OperatorState,
+    *, dry_run: bool = False,
+) -> Holding:  # fmt: skip
+    known = messages > 0 or (state == "paused" and not changed)
+    notice = None if known else unknown_notice(site, target)
+    return Holding(
+        str(target), state, changed, messages, operator.reason, operator.by, moment(operator.until_us), notice, dry_run
+    )
+
+
+def _waiting_for(site: Site, task: str) -> int:
+    """Return how many messages wait for a task."""
+    seen = (one for queue in site.queues.names() for one in site.queues.scan(queue))
+    return sum(one.place is Place.WAITING and task_name(one.body) == task for one in seen)
+
+
+def _parked_for(site: Site, target: Target) -> int:
+    """Return how many messages a pause has parked; none of a queue, where they stay in their places."""
+    count = 0
+    for queue in site.queues.names() if target.kind != "queue" else []:
+        ids = [one.id for one in site.queues.members(queue, Place.PARKED)]
+        count += sum(one.reason == str(target) for one in site.queues.timeline(queue).locate(ids).values())
+    return count
+
+
+def _park_one(site: Site, id_: str, dry_run: bool) -> int:
     queues = site.queues
     found = queues.locate(id_)
     if not found:
         raise NotFoundError(f"there is no message {id_!r} in any queue; it may have run already, or it is not sent yet")
     parked = 0
     for queue, located in found:
-        if located.place is Place.LEASED:
+        timeline = queues.timeline(queue)
+        ended = located.place is Place.LEASED and located.moment_us <= timeline.look([])[0]
+        if located.place is Place.LEASED and not ended:
             raise ConflictError(
                 f"the message {id_!r} is with {located.holder or 'a worker'} already; what runs is not touched"
             )
-        parked += queues.timeline(queue).park([id_], f"id:{id_}") == [Place.WAITING]
+        if dry_run:
+            parked += ended or located.place is Place.WAITING
+        else:  # a lease that has ended is nobody's any more
+            parked += timeline.park([id_], f"id:{id_}", force=ended) in ([Place.WAITING], [Place.LEASED])
     return parked
 
 

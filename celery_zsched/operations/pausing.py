@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+from celery_zsched import planner
 from celery_zsched.entry import OperatorState
-from celery_zsched.errors import EntryError
+from celery_zsched.errors import ConflictError, EntryError
 from celery_zsched.operations.holding import SWEEP_S, Holding, Progress, pause_messages, resume_messages
 from celery_zsched.operations.moments import duration_us, moment_us
 from celery_zsched.operations.records import note
@@ -12,6 +15,9 @@ from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import Standing, standing
 from celery_zsched.operations.targets import find_entries, find_entry, resolve
 from celery_zsched.stored import State, Stored
+
+#: How an entry may stand that can be paused.
+_PAUSABLE = (State.SCHEDULED, State.FIRING, State.PAUSED)
 
 
 def pause_task(
@@ -25,13 +31,16 @@ def pause_task(
     progress: Progress | None = None,
     tell: bool = True,
     sweep_s: float | None = SWEEP_S,
+    dry_run: bool = False,
 ) -> Standing | Holding:
     """Hold something back until it is resumed: an entry, the messages of a task, a queue, or one message.
 
     The pause ends by itself at ``until`` (a moment) or after ``lasting`` (a duration), if one is given; see
     :mod:`celery_zsched.operations.moments`. Of those who do the same ``request``, all let it end at the same moment.
     ``tell`` lets workers know, that give back what they have received of a task and not started; ``sweep_s`` is for how
-    long its messages are parked before this answers (None: all of them), the rest is when they are come across.
+    long its messages are parked before this answers (None: all of them), the rest is when they are come across. A
+    target that says by its prefix that it is a task or a queue need not be known; a notice says so. With ``dry_run``
+    nothing is done, and the answer says how it would stand.
 
     Raises :class:`~celery_zsched.errors.NotFoundError`, which names likely targets, and
     :class:`~celery_zsched.errors.ConflictError` for a target that is several things, an entry that is finished or in
@@ -41,9 +50,9 @@ def pause_task(
     end_us = _end_us(site, until, lasting, request)
     if found.kind != "entry":
         return pause_messages(
-            site, found, reason=reason, until_us=end_us, progress=progress, tell=tell, sweep_s=sweep_s
+            site, found, reason=reason, until_us=end_us, progress=progress, tell=tell, sweep_s=sweep_s, dry_run=dry_run
         )
-    return _pause(site, find_entry(site, found.name), reason, end_us)
+    return _pause(site, find_entry(site, found.name), reason, end_us, dry_run)
 
 
 def pause_tasks(
@@ -54,34 +63,47 @@ def pause_tasks(
     until: str | None = None,
     lasting: str | float | None = None,
     request: str | None = None,
+    dry_run: bool = False,
 ) -> list[Standing]:
     """Pause every entry that a pattern selects, as :func:`pause_task` does; what has nothing to pause is left out."""
     end_us = _end_us(site, until, lasting, request)
-    able = (State.SCHEDULED, State.FIRING, State.PAUSED)
-    return [_pause(site, stored, reason, end_us) for stored in find_entries(site, target) if stored.state in able]
+    return [
+        _pause(site, stored, reason, end_us, dry_run)
+        for stored in find_entries(site, target)
+        if stored.state in _PAUSABLE
+    ]
 
 
 def resume_task(
-    site: Site, target: str, *, catch_up: bool = False, progress: Progress | None = None
+    site: Site,
+    target: str,
+    *,
+    catch_up: bool = False,
+    reason: str | None = None,
+    progress: Progress | None = None,
+    dry_run: bool = False,
 ) -> Standing | Holding:
     """Let what is paused go on; an entry is due at its next future occurrence, messages keep their order.
 
-    With ``catch_up`` an entry also runs at once for the newest occurrence that the pause has swallowed. Raises
+    With ``catch_up`` an entry also runs at once for the newest occurrence that the pause has swallowed. What was not
+    paused is answered with ``changed`` false. With ``dry_run`` nothing is done. Raises
     :class:`~celery_zsched.errors.NotFoundError`, which names likely targets, and
     :class:`~celery_zsched.errors.ConflictError` for one that is several things.
     """
     found = resolve(site, target)
     if found.kind != "entry":
-        return resume_messages(site, found, progress=progress)
-    return _resume(site, find_entry(site, found.name), catch_up)
+        return resume_messages(site, found, progress=progress, reason=reason, dry_run=dry_run)
+    return _resume(site, find_entry(site, found.name), catch_up, reason, dry_run)
 
 
-def resume_tasks(site: Site, target: str, *, catch_up: bool = False) -> list[Standing]:
+def resume_tasks(
+    site: Site, target: str, *, catch_up: bool = False, reason: str | None = None, dry_run: bool = False
+) -> list[Standing]:
     """Resume every entry that a pattern selects, as :func:`resume_task` does."""
-    return [_resume(site, stored, catch_up) for stored in find_entries(site, target)]
+    return [_resume(site, stored, catch_up, reason, dry_run) for stored in find_entries(site, target)]
 
 
-def _pause(site: Site, stored: Stored, reason: str | None, end_us: int | None) -> Standing:
+def _pause(site: Site, stored: Stored, reason: str | None, end_us: int | None, dry_run: bool) -> Standing:
     # Asked again with another reason or end, a pause gets them; asked again as it is, nothing changes.
     was = stored.operator if stored.state is State.PAUSED else None
     told = was is not None and (end_us not in (None, was.until_us) or reason not in (None, was.reason))
@@ -94,20 +116,42 @@ def _pause(site: Site, stored: Stored, reason: str | None, end_us: int | None) -
             since_us=site.schedules.now_us() if was is None else was.since_us,
             until_us=end_us if end_us is not None or was is None else was.until_us,
         )
+        if dry_run:
+            if stored.state not in _PAUSABLE:
+                raise ConflictError(f"the entry {stored.name!r} is {stored.state.value}, so there is nothing to pause")
+            paused = dataclasses.replace(stored, state=State.PAUSED, operator=operator)
+            return dataclasses.replace(standing(paused, was is None), dry_run=True)
         # Of many who hear of it at once, one finds it not paused.
         changed = site.schedules.pause(stored.name, operator) and was is None
+    if dry_run:
+        return dataclasses.replace(standing(stored), dry_run=True)
     after = standing(site.schedules.get(stored.name), changed)
     if changed or told:
         note(site, "pause", f"entry:{stored.name}", reason, **({"until": after.until} if after.until else {}))
     return after
 
 
-def _resume(site: Site, stored: Stored, catch_up: bool) -> Standing:
+def _resume(site: Site, stored: Stored, catch_up: bool, reason: str | None, dry_run: bool) -> Standing:
+    if dry_run:
+        return _would_be_resumed(site, stored)
     changed = site.schedules.resume(stored.name, catch_up=catch_up)
     after = standing(site.schedules.get(stored.name), changed)
     if changed:
-        note(site, "resume", f"entry:{stored.name}", None, **({"catch_up": True} if catch_up else {}))
+        note(site, "resume", f"entry:{stored.name}", reason, **({"catch_up": True} if catch_up else {}))
     return after
+
+
+def _would_be_resumed(site: Site, stored: Stored) -> Standing:
+    if stored.state is not State.PAUSED:
+        return dataclasses.replace(standing(stored), dry_run=True)
+    if stored.spec is None:
+        raise EntryError(f"the entry {stored.name!r} cannot be resumed: {stored.fault}")
+    plan = planner.resume(
+        stored.spec, stored.last, stored.located.due_us, site.schedules.now_us(), zone=site.schedules.zone
+    )
+    state = State.SCHEDULED if plan.next_due_us is not None else State.FINISHED
+    after = dataclasses.replace(stored, state=state, operator=OperatorState(), due_us=plan.next_due_us)
+    return dataclasses.replace(standing(after, True), dry_run=True)
 
 
 def _end_us(site: Site, until: str | None, lasting: str | float | None, request: str | None) -> int | None:

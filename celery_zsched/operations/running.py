@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,13 +15,15 @@ from celery_zsched import planner
 from celery_zsched.engine import PublishError
 from celery_zsched.entry import Cause, EntrySpec, Past
 from celery_zsched.errors import EntryError, NotFoundError, ServerUnavailableError
+from celery_zsched.guesses import asked, asked_of
 from celery_zsched.operations.moments import duration_us, moment_us
 from celery_zsched.operations.records import note
 from celery_zsched.operations.requests import KNOWN_S, once
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
-from celery_zsched.operations.targets import CANDIDATES, find_entry, task_names
+from celery_zsched.operations.targets import find_entry, task_names
 from celery_zsched.publishing import CeleryPublisher
+from celery_zsched.stored import Stored
 from celery_zsched.types import SECOND_US
 
 #: The most occurrences that one backfill sends.
@@ -81,7 +82,8 @@ def run_task(
     """
     if target.startswith(_TASK) and not site.schedules.get_many([target]):
         return _run_by_name(site, target.removeprefix(_TASK), request, args, kwargs, reason)
-    stored = find_entry(site, target)
+    _check_arguments(args, kwargs)
+    stored = _find(site, target)
     spec = _readable(stored.name, stored.spec, stored.fault)
     own = None
     if args is not None or kwargs is not None:
@@ -103,6 +105,24 @@ def run_task(
     return Run(**answer | {"changed": done})
 
 
+def _find(site: Site, target: str) -> Stored:
+    """Return the entry to be run; the error for a name that is none thinks of tasks too."""
+    try:
+        return find_entry(site, target)
+    except NotFoundError:
+        if target in task_names(site):
+            raise NotFoundError(f"there is no entry {target!r}{asked([_TASK + target])}") from None
+        raise
+
+
+def _check_arguments(args: object, kwargs: object) -> None:
+    """Raise :class:`~celery_zsched.errors.EntryError` for arguments of a wrong kind, as a broadcast may bring them."""
+    if args is not None and not isinstance(args, (list, tuple)):
+        raise EntryError(f'the args of a run are a list, such as [1, "a"], not {args!r:.200}')
+    if kwargs is not None and not (isinstance(kwargs, Mapping) and all(isinstance(key, str) for key in kwargs)):
+        raise EntryError(f'the kwargs of a run are a mapping from names, such as {{"a": 1}}, not {kwargs!r:.200}')
+
+
 def _run_by_name(
     site: Site,
     name: str,
@@ -111,10 +131,12 @@ def _run_by_name(
     kwargs: Mapping[str, Any] | None,
     reason: str | None,
 ) -> Run:
+    _check_arguments(args, kwargs)
     if name not in task_names(site):
-        near = difflib.get_close_matches(name, task_names(site), n=CANDIDATES)
-        hint = f"; did you mean {', '.join(map(repr, near))}?" if near else ""
-        raise NotFoundError(f"the app has no task {name!r}{hint}")
+        raise NotFoundError(
+            f"this app has no task {name!r}, and a worker would throw its message away"
+            f"{asked_of(name, task_names(site), 'tasks of the app')}"
+        )
 
     def send() -> dict[str, Any]:
         now_us = site.schedules.now_us()

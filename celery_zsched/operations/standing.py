@@ -13,7 +13,8 @@ from celery_zsched.types import from_us
 class Standing:
     """How an entry stands after an operation. ``changed`` says whether this call made it so.
 
-    ``next`` and ``until`` (when a pause ends by itself) are ISO 8601; ``by`` is who paused it.
+    ``next`` and ``until`` (when a pause ends by itself) are ISO 8601; ``by`` is who paused it. ``notice`` is what is to
+    be minded. With ``dry_run`` nothing was done: it would stand so.
     """
 
     entry: str
@@ -23,6 +24,8 @@ class Standing:
     reason: str | None
     by: str | None
     until: str | None = None
+    notice: str | None = None
+    dry_run: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the standing as JSON values."""

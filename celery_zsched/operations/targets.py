@@ -6,16 +6,13 @@ name, and if that is several things, the error lists them.
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from dataclasses import dataclass
 
-from celery_zsched.errors import ConflictError, NotFoundError
+from celery_zsched.errors import ConflictError, EntryError, NotFoundError
+from celery_zsched.guesses import MOST, asked, asked_of, likely
 from celery_zsched.operations.site import Site
 from celery_zsched.stored import Stored
-
-#: How many likely names an error shows.
-CANDIDATES = 5
 
 #: The kinds of targets, in the order in which they are looked for.
 KINDS = ("entry", "task", "queue", "id")
@@ -42,10 +39,15 @@ def is_pattern(target: str) -> bool:
 def resolve(site: Site, text: str) -> Target:
     """Return what a text means: what its prefix says, or else whatever has that name.
 
-    Where the broker is not ours, it is an entry unless it says otherwise. Raises
-    :class:`~celery_zsched.errors.NotFoundError`, which names likely ones, and
+    What is said by its prefix need not exist yet (see :func:`unknown_notice`). Where the broker is not ours, a text is
+    an entry unless it says otherwise. Raises :class:`~celery_zsched.errors.NotFoundError`, which names likely ones, and
     :class:`~celery_zsched.errors.ConflictError` if several things have that name.
     """
+    if not text.strip():
+        raise EntryError(
+            f"there is no target in {text!r}; name an entry, a task, a queue or the id of a task, such as 'report' or "
+            "'task:app.report'"
+        )
     kind, separator, name = text.partition(":")
     if separator and kind in KINDS and name and not site.schedules.get_many([text]):
         return Target(kind, name)
@@ -69,16 +71,21 @@ def find_entry(site: Site, target: str) -> Stored:
     """
     for stored in site.schedules.get_many(dict.fromkeys([target, target.removeprefix(_ENTRY)])):
         return stored
-    raise NotFoundError(f"there is no entry {target!r}{_hint(site, target, ('entry',))}")
+    name = target.removeprefix(_ENTRY)
+    raise NotFoundError(f"there is no entry {name!r}{_hint(site, name, ('entry',))}")
 
 
 def find_entries(site: Site, target: str) -> list[Stored]:
     """Return the entry of that name, or, for a pattern that is no entry's name, all that it selects, by name.
 
-    Raises :class:`~celery_zsched.errors.NotFoundError` when there is none.
+    Raises :class:`~celery_zsched.errors.NotFoundError` when there is none, and
+    :class:`~celery_zsched.errors.EntryError` for a pattern of anything else.
     """
     if not is_pattern(target) or site.schedules.get_many([target]):
         return [find_entry(site, target)]
+    kind, separator, _ = target.partition(":")
+    if separator and kind in KINDS[1:]:
+        raise EntryError(f"{target!r} is no pattern of entries, and patterns select only those; name one {kind}")
     pattern = target.removeprefix(_ENTRY)
     names = sorted(name for name in site.schedules.names() if fnmatch.fnmatchcase(name, pattern))
     if not names:
@@ -92,6 +99,17 @@ def task_names(site: Site) -> list[str]:
     return sorted(name for name in site.app.tasks if not name.startswith("celery."))
 
 
+def unknown_notice(site: Site, target: Target) -> str | None:
+    """Return what is to be said of a task name or a queue that nobody here knows; None for what is known."""
+    if target.kind == "task" and not _exists(site, "task", target.name):
+        near = asked(f"task:{name}" for name in likely(target.name, task_names(site)))
+        return f"this app has no task {target.name!r}, and no message of one waits{near}"
+    if target.kind == "queue" and not _exists(site, "queue", target.name):
+        near = asked(f"queue:{name}" for name in likely(target.name, site.queues.names()))
+        return f"no queue {target.name!r} is declared{near}"
+    return None
+
+
 def _exists(site: Site, kind: str, name: str) -> bool:
     if kind == "entry":
         return bool(site.schedules.get_many([name]))
@@ -101,17 +119,15 @@ def _exists(site: Site, kind: str, name: str) -> bool:
 
 
 def _hint(site: Site, text: str, kinds: tuple[str, ...]) -> str:
-    names = list(site.schedules.names())
-    near = difflib.get_close_matches(text, names, n=CANDIDATES)
-    if kinds != ("entry",):
-        near = [f"entry:{name}" for name in near]
-        for kind, others in (
-            ("task", task_names(site)), ("queue", site.own_queues.names() if site.own_queues else [])
-        ):  # fmt: skip
-            if kind in kinds:
-                near += [f"{kind}:{name}" for name in difflib.get_close_matches(text, others, n=CANDIDATES)]
-    near = near[:CANDIDATES] or sorted(names)[:CANDIDATES]
-    return f"; did you mean {', '.join(map(repr, near))}?" if near else "; there are no entries at all"
+    entries = list(site.schedules.names())
+    if kinds == ("entry",):
+        return asked_of(text, entries, "entries")
+    queues = site.own_queues.names() if site.own_queues is not None else []
+    known = {"entry": entries, "task": task_names(site), "queue": queues}
+    near = [f"{kind}:{name}" for kind, names in known.items() for name in likely(text, names)]
+    if near:
+        return asked(near[:MOST])
+    return asked_of("", (f"{kind}:{name}" for kind, names in known.items() for name in names), "known ones")
 
 
 def _listed(kinds: tuple[str, ...]) -> str:

@@ -171,6 +171,11 @@ class Source:
                     "it with `celery zsched dead`",
                     said, self.queue, self.desk.delivery_limit,
                 )  # fmt: skip
+            elif word == b"cancelled":
+                logger.info(
+                    "message %s of queue %s was cancelled while a worker had it whose lease has ended; it is removed",
+                    said, self.queue,
+                )  # fmt: skip
             elif word == b"expired":
                 logger.info("message %s of queue %s has expired and is not delivered", said, self.queue)
             else:

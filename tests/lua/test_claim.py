@@ -224,6 +224,36 @@ GRAVES = {"dead": {"x": PAST}, "bodies": {"x": "X", "a": "A"}, "reasons": {"x": 
         },
     ),
     Case(
+        "what was cancelled while it was held is dropped, and the next is taken",
+        {
+            "leases": {"a": PAST, "b": PAST + 1},
+            "claims": {"a": f"{TOKEN} 1 1 {PAST} !cancelled you", "b": f"{TOKEN} 1 0 {PAST} you"},
+            "bodies": {"a": "A", "b": "B"},
+            "notes": {"a": "n"},
+        },
+        ask(2, linger=1),
+        [NOW, "0", ["cancelled", "a"], "b", "B", NOW, 2, str(PAST)],
+        {"leases": {"b": NOW + LEASE}, "claims": {"b": f"NOW 2 0 {PAST} me"}, "bodies": {"b": "B"}},
+    ),
+    Case(
+        "cancelled ones only: claim again at once",
+        {
+            "leases": {"a": PAST, "b": PAST + 1},
+            "claims": {"a": f"{TOKEN} 1 1 {PAST} !cancelled you", "b": f"{TOKEN} 1 0 {PAST} you"},
+            "bodies": {"a": "A", "b": "B"},
+        },
+        ask(1, linger=1),
+        [NOW, NOW, ["cancelled", "a"]],
+        {"leases": {"b": PAST + 1}, "claims": {"b": f"{TOKEN} 1 0 {PAST} you"}, "bodies": {"b": "B"}},
+    ),
+    Case(
+        "a cancelled one whose lease goes on stays",
+        {"leases": {"a": AHEAD}, "claims": {"a": f"{TOKEN} 1 1 {PAST} !cancelled you"}, "bodies": {"a": "A"}},
+        ask(linger=1),
+        [NOW, "0", []],
+        {"leases": {"a": AHEAD}, "claims": {"a": f"{TOKEN} 1 1 {PAST} !cancelled you"}, "bodies": {"a": "A"}},
+    ),
+    Case(
         "lost bodies are dropped",
         {"timeline": {"a": PAST, "b": PAST}, "bodies": {"b": "B"}, "notes": {"a": "n"}},
         ask(linger=1),

@@ -15,20 +15,20 @@ STATE = {
 
 
 @table(
-    Case("an empty timeline", {}, [], [NOW, 0, 0, 0, 0, 0, ""]),
-    Case("of each some", STATE, [], [NOW, 3, 2, 2, 1, 3, str(PAST)], STATE),
+    Case("an empty timeline", {}, [], [NOW, 0, 0, 0, 0, 0, "", 0]),
+    Case("of each some", STATE, [], [NOW, 3, 2, 2, 1, 3, str(PAST), 1], STATE),
     Case(
         "only later ones",
         {"timeline:1": {"a": AHEAD}},
         [],
-        [NOW, 0, 1, 0, 0, 0, str(AHEAD)],
+        [NOW, 0, 1, 0, 0, 0, str(AHEAD), 0],
         {"timeline:1": {"a": AHEAD}},
     ),
     Case(
         "the last exact moment",
         {"timeline": {"a": 2**53}},
         [],
-        [NOW, 0, 1, 0, 0, 0, str(2**53)],
+        [NOW, 0, 1, 0, 0, 0, str(2**53), 0],
         {"timeline": {"a": 2**53}},
     ),
 )

@@ -13,6 +13,17 @@ def leased(record: str) -> dict[str, dict[str, object]]:
 
 @table(
     Case(
+        "what was cancelled meanwhile is gone, however it is given back",
+        {
+            "leases": {"a": AHEAD, "b": AHEAD},
+            "claims": {"a": f"{TOKEN} 1 0 {PAST} !cancelled me", "b": f"{TOKEN} 2 1 {PAST} !cancelled me"},
+            "bodies": {"a": "A", "b": "B"},
+            "notes": {"b": "n"},
+        },
+        ["a", TOKEN, "uncounted", "b", TOKEN, "+5000000"],
+        [],
+    ),
+    Case(
         "uncounted, as if never delivered",
         leased(f"{TOKEN} 1 1 {PAST} me"),
         ["a", TOKEN, "uncounted"],
