@@ -67,7 +67,8 @@ class Pop:
 
     def check(self, now: float) -> None:
         """Raise :class:`ServerUnavailableError` if the answer is overdue: the link is dead."""
-        if self.due_back is not None and now > self.due_back:
+        # Who has looked at other things for long finds the answer waiting: that is no silence.
+        if self.due_back is not None and now > self.due_back and not self.is_over(0):
             self.close()
             raise ServerUnavailableError(
                 f"{self.server.masked} has not answered a blocking pop {GRACE_S:g} s after its time-out of "

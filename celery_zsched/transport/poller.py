@@ -97,6 +97,8 @@ class Poller:
     def claim(self, now: float) -> bool:
         """Claim what may be taken now; return whether anything came."""
         self._broker.keeper.alive_at = now
+        if self._stale_pops:
+            self._drop_pops()
         armed = False
         for pop in self._pops.values():
             pop.check(now)
