@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         dead_requeue,
         queues,
         timeline,
-        where_is,
     )
     from celery_zsched.operations.pausing import pause_task, pause_tasks, resume_task, resume_tasks
     from celery_zsched.operations.planning import plan
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from celery_zsched.operations.site import Site, whoami
     from celery_zsched.operations.standing import Standing
     from celery_zsched.operations.targets import is_pattern
+    from celery_zsched.operations.whereabouts import where_is
 
 #: Name -> the module beside this one that has it.
 _HOMES = {
@@ -72,7 +72,7 @@ _HOMES = {
     "run_task": "running",
     "show": "listing",
     "timeline": "messages",
-    "where_is": "messages",
+    "where_is": "whereabouts",
     "whoami": "site",
 }
 

@@ -9,11 +9,12 @@ from typing import Any
 from celery_zsched import message as wire_format
 from celery_zsched.entry import HEADER
 from celery_zsched.errors import NotFoundError
-from celery_zsched.operations.messages import AT_ONCE, headers_of
+from celery_zsched.operations.messages import AT_ONCE
 from celery_zsched.operations.records import note
 from celery_zsched.operations.requests import KNOWN_S, once
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.targets import Target, resolve, unknown_notice
+from celery_zsched.operations.whereabouts import headers_of
 from celery_zsched.queues import Seen
 from celery_zsched.types import Cancel, Place
 

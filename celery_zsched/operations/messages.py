@@ -1,8 +1,7 @@
-"""What waits in the broker: queues, the one timeline of everything, one task, the dead."""
+"""What waits in the broker: queues, the one timeline of everything, the dead."""
 
 from __future__ import annotations
 
-import dataclasses
 import heapq
 import time
 from collections.abc import Callable, Iterator
@@ -10,20 +9,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from celery_zsched import message as wire_format
-from celery_zsched.entry import HEADER
 from celery_zsched.errors import NotFoundError
 from celery_zsched.operations.records import note
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
+from celery_zsched.operations.whereabouts import Whereabouts, headers_of, whereabouts_of
 from celery_zsched.queues import Queues
 from celery_zsched.schedules import NOTE, REMIND, RESUME
-from celery_zsched.types import SECOND_US, Located, Place, Upcoming
+from celery_zsched.types import SECOND_US, Place, Upcoming
 
 #: How many are handled at once.
 AT_ONCE = 500
-
-#: What the state of an id is called for people.
-WORDS = {Place.WAITING: "waiting", Place.LEASED: "leased", Place.PARKED: "paused", Place.DEAD: "dead"}
 
 Progress = Callable[[int], None]
 
@@ -32,7 +28,8 @@ Progress = Callable[[int], None]
 class QueueRow:
     """A queue: how many messages stand where, and how long the oldest that is due has waited, in seconds.
 
-    ``rate`` is how many are handed to consumers in a second, where that was measured.
+    ``leased`` are with workers; the leases of the ``ended`` have ended without an ack, and the next claim delivers them
+    again. ``rate`` is how many are handed to consumers in a second, where that was measured.
     """
 
     queue: str
@@ -44,6 +41,7 @@ class QueueRow:
     oldest_s: float
     paused: bool
     rate: float | None = None
+    ended: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as JSON values."""
@@ -62,30 +60,6 @@ class Moment:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as JSON values."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """Where a message is. ``at`` is when it is due, its lease ends, or it died; ``deliveries`` counts its starts."""
-
-    id: str
-    queue: str
-    state: str
-    task: str
-    at: str
-    due: str
-    deliveries: int
-    holder: str | None
-    claimed: str | None
-    reason: str | None
-    entry: str | None
-    nominal: str | None
-    retries: int
-    arguments: Any
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the whereabouts as JSON values."""
         return asdict(self)
 
 
@@ -108,8 +82,8 @@ def queues(site: Site, *, measure_s: float = 0.0) -> list[QueueRow]:
             oldest_s = round((counts.now_us - counts.oldest_us) / SECOND_US, 3)
         rows.append(
             QueueRow(
-                name, counts.ready, counts.delayed, counts.leased, counts.parked, counts.dead, oldest_s,
-                f"queue:{name}" in pauses, rates.get(name),
+                name, counts.ready, counts.delayed, counts.leased - counts.ended, counts.parked, counts.dead, oldest_s,
+                f"queue:{name}" in pauses, rates.get(name), counts.ended,
             )
         )  # fmt: skip
     return rows
@@ -128,33 +102,13 @@ def timeline(site: Site, *, limit: int = 50, queue: str | None = None) -> list[M
     return [row for _, (_, row) in zip(range(limit), merged, strict=False)]
 
 
-def where_is(site: Site, id_: str, *, arguments: bool = False) -> list[Whereabouts]:
-    """Return where a task is, by its id; argument values only with ``arguments``.
-
-    Raises :class:`~celery_zsched.errors.NotFoundError` if no queue has it: it has ended, or was never sent.
-    """
-    found = site.queues.locate(id_.removeprefix("id:"))
-    if not found:
-        raise NotFoundError(
-            f"no queue has the message {id_!r}: its task has ended, or it was removed, or never sent. What became of a "
-            "task that has ended is known to the result backend"
-        )
-    paused = site.queues.pauses()
-    return [
-        dataclasses.replace(where, state="paused", reason=f"task:{where.task}")
-        if where.state == "waiting" and f"task:{where.task}" in paused
-        else where
-        for where in (_whereabouts(queue, located, arguments) for queue, located in found)
-    ]
-
-
 def dead(site: Site, *, queue: str | None = None, limit: int = 100) -> list[Whereabouts]:
     """Return the messages that were set aside as dead, the oldest first in each queue."""
     rows: list[Whereabouts] = []
     for name in [queue] if queue is not None else site.queues.names():
         ids = [seen.id for seen in site.queues.members(name, Place.DEAD, limit=limit - len(rows))]
         located = site.queues.timeline(name).locate(ids)
-        rows += [_whereabouts(name, located[id_], False) for id_ in ids if id_ in located]
+        rows += [whereabouts_of(name, located[id_]) for id_ in ids if id_ in located]
         if len(rows) >= limit:
             break
     return rows
@@ -247,37 +201,3 @@ def _waiting(queues_: Queues, queue: str, limit: int, now_us: int) -> Iterator[t
         if not page:
             return
         last = page[-1]
-
-
-def _whereabouts(queue: str, located: Located, arguments: bool) -> Whereabouts:
-    headers = headers_of(located.body)
-    told = headers.get(HEADER)
-    told = told if isinstance(told, dict) else {}
-    values: Any = None
-    if arguments:
-        values = {"args": headers.get("argsrepr"), "kwargs": headers.get("kwargsrepr")}
-    return Whereabouts(
-        id=located.id,
-        queue=queue,
-        state=WORDS[located.place],
-        task=wire_format.task_name(located.body),
-        at=moment(located.moment_us) or "",
-        due=moment(located.due_us) or "",
-        deliveries=located.count,
-        holder=located.holder or None,
-        claimed=moment(located.claimed_us),
-        reason=located.reason or None,
-        entry=told.get("entry"),
-        nominal=told.get("nominal"),
-        retries=int(headers.get("retries") or 0),
-        arguments=values,
-    )
-
-
-def headers_of(body: bytes) -> dict[str, Any]:
-    """Return the headers of a message; none of what is no message."""
-    try:
-        headers: dict[str, Any] = wire_format.decode(body)["headers"]
-    except ValueError:
-        return {}
-    return headers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from celery_zsched.entry import OperatorState
 from celery_zsched.stored import State, Stored
 from celery_zsched.types import from_us
 
@@ -41,6 +42,14 @@ def standing(stored: Stored, changed: bool = False) -> Standing:
     return Standing(
         stored.name, stored.state.value, changed, coming, operator.reason, operator.by, moment(operator.until_us)
     )
+
+
+def paused_by(operator: OperatorState) -> str:
+    """Return "paused by …" with since when, why and until when."""
+    since = f" since {moment(operator.since_us)}" if operator.since_us else ""
+    why = f": {operator.reason}" if operator.reason else ", no reason given"
+    end = f"; it ends by itself at {moment(operator.until_us)}" if operator.until_us else ""
+    return f"paused by {operator.by or 'somebody'}{since}{why}{end}"
 
 
 def moment(instant_us: int | None) -> str | None:
