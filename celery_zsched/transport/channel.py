@@ -25,7 +25,7 @@ logger = logging.getLogger("celery_zsched.transport")
 AHEAD_LEAST = 16
 
 #: How long a small prefetch credit is given to grow, in seconds: acks come in handfuls.
-GROW_S = 0.002
+GROW_S = 0.004
 
 
 class Channel(SendingChannel, DeclaringChannel):

@@ -25,7 +25,7 @@ from celery_zsched.types import SECOND_US
 logger = logging.getLogger("celery_zsched.transport")
 
 #: An ack rides on the next claim if there is one within this time; otherwise the thread sends it. In seconds.
-ACK_DELAY_S = 0.003
+ACK_DELAY_S = 0.005
 
 #: After a failure the thread tries again this much later, in seconds.
 RETRY_S = 0.5
