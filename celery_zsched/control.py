@@ -17,7 +17,7 @@ from celery.worker import state as worker_state
 from celery.worker.control import control_command, inspect_command
 
 from celery_zsched import operations
-from celery_zsched.errors import ZschedError
+from celery_zsched.errors import NotFoundError, ZschedError
 
 #: The most entries that an inspect command answers with, unless asked for more.
 INSPECT_LIMIT = 1000
@@ -129,12 +129,22 @@ def paused(state: Any, limit: int = INSPECT_LIMIT, **_: Any) -> Any:
     return _look(state, look)
 
 
-@inspect_command(args=[("target", str)], signature="ENTRY or id:TASK_ID")
+@inspect_command(args=[("target", str)], signature="ENTRY or TASK_ID")
 def task_state(state: Any, target: str, **_: Any) -> Any:
     """How one periodic task stands and why it does not run if it does not, or where a task is by its id."""
-    if target.startswith("id:"):
-        return _look(state, lambda site: [each.to_dict() for each in operations.where_is(site, target)])
-    return _look(state, lambda site: operations.explain(site, target).to_dict())
+
+    def look(site: operations.Site) -> Any:
+        if not target.startswith("id:"):
+            try:
+                return operations.explain(site, target).to_dict()
+            except NotFoundError as exc:
+                if target.startswith("entry:") or site.own_queues is None:
+                    raise
+                if not site.own_queues.locate(target):
+                    raise NotFoundError(f"no queue has a message {target!r}, and {exc}") from None
+        return [each.to_dict() for each in operations.where_is(site, target)]
+
+    return _look(state, look)
 
 
 @inspect_command(args=[("limit", int)], signature="[LIMIT]")

@@ -146,7 +146,7 @@ check "no occurrence" zsched explain report 2026-11-02T12:00
 echo "# Where is it?"
 echo
 check "waiting" zsched task tour-1
-check "waiting" inspect task_state id:tour-1
+check "waiting" inspect task_state tour-1
 check "eta" zsched timeline
 check "eta" inspect timeline
 check "report" inspect schedule

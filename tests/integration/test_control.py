@@ -150,3 +150,22 @@ def test_a_beat_that_runs_elsewhere_learns_of_a_resume_at_once(
     (sent, *_) = project.collect(1, timeout_s=5)
     assert resumed.changed and resumed.next == from_us(sent.nominal_us).isoformat()
     wait_until(lambda: site.schedules.get("each").last.fired >= 2, what="the record of what was sent")
+
+
+def test_the_state_of_a_task_is_asked_for_by_its_bare_id(
+    start_server: Callable[..., RunningServer], start_project: Callable[..., Project]
+) -> None:
+    """As by `id:`; an entry's name means the entry, and what is neither says both."""
+    project = start_project(start_server(tcp=True), ours=True)
+    Entry("report", "note", 3600, app=project.app).save()
+    project.app.send_task("note", task_id="long-1", countdown=3600)
+    project.worker()
+    said = project.celery("inspect", "task_state", "long-1", "--json")
+    assert said.returncode == 0, said.stderr
+    ((answer,),) = json.loads(said.stdout).values()
+    assert (answer["id"], answer["state"]) == ("long-1", "waiting")
+    assert replies(project, "task_state", 1, target="id:long-1") == [[answer]]
+    (told,) = replies(project, "task_state", 1, target="report")
+    assert (told["entry"], told["state"]) == ("report", "scheduled")
+    (wrong,) = replies(project, "task_state", 1, target="long-2")
+    assert wrong["error"].startswith("no queue has a message 'long-2', and there is no entry 'long-2'")
