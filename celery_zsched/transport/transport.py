@@ -48,7 +48,10 @@ class Transport(virtual.Transport):
         redis.TimeoutError,
         OSError,
     )
-    channel_errors = (*virtual.Transport.channel_errors, ServerError, ConfigurationError, redis.ResponseError)
+    channel_errors = (*virtual.Transport.channel_errors, ServerError, redis.ResponseError)
+    # kombu tries again after the first kind. The second it only translates: settings do not mend themselves.
+    recoverable_connection_errors = connection_errors + channel_errors
+    recoverable_channel_errors = (ConfigurationError,)
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
         super().__init__(client, **kwargs)

@@ -1,5 +1,5 @@
 """What a Celery worker does for the transport: it starts nothing whose lease has gone, gives back at once what it will
-not start, and tells the result backend of messages that were set aside.
+not start, tells the result backend of messages that were set aside, and ends at once where settings cannot be used.
 
 Installed into every app of the process by importing the transport; see :func:`install`.
 """
@@ -7,6 +7,7 @@ Installed into every app of the process by importing the transport; see :func:`i
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 from celery_zsched import cautions
 from celery_zsched import message as wire_format
-from celery_zsched.errors import ServerError, ZschedError
+from celery_zsched.errors import ConfigurationError, ServerError, ZschedError
 from celery_zsched.transport.delivery import Message, give_back
 from celery_zsched.transport.shared import Broker
 from celery_zsched.types import Upcoming, from_us
@@ -180,7 +181,9 @@ def install() -> None:
     _installed = True
     # Here, since the pool's children inherit it only if it is there before they are forked.
     import_module("celery_zsched.run_leases")
-    from celery import _state
+    from celery import _state, signals
+
+    signals.celeryd_after_setup.connect(refuse_faults, dispatch_uid="celery_zsched")
 
     step = make_step()
 
@@ -190,6 +193,19 @@ def install() -> None:
     for app in _state._get_active_apps():
         add(app)
     _state.connect_on_app_finalize(add)
+
+
+def refuse_faults(instance: Any = None, **_: Any) -> None:
+    """End a worker whose broker's settings cannot be used, before it connects: one line for each fault."""
+    for conninfo in (instance.app.connection_for_read(), instance.app.connection_for_write()):
+        if not is_ours(conninfo):
+            continue
+        try:
+            _ = conninfo.transport.broker
+        except ConfigurationError as exc:
+            for fault in exc.faults:
+                logger.critical("the worker cannot start: %s", fault)
+            raise SystemExit(os.EX_CONFIG) from None
 
 
 def show_scheduled() -> None:

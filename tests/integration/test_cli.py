@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
 
@@ -107,3 +109,15 @@ def test_what_cannot_be_done_is_one_line_and_an_exit_code(project: Project, sett
     assert said.returncode == 1
     assert line in said.stderr and "secret" not in said.stderr
     assert "Traceback" not in said.stderr and len(said.stderr.strip().splitlines()) == 1, said.stderr
+
+
+@pytest.mark.parametrize("pool", ["prefork", "solo"])
+def test_a_worker_whose_brokers_settings_are_wrong_ends_at_once(tmp_path: Path, pool: str) -> None:
+    """One line for each fault, no second try, and the exit code of a fault in the settings."""
+    conf = {"broker_transport_options": {"lease_timeot": 5, "claim_limit": "many"}}
+    project = Project(tmp_path, f"zsched+embedded://{tmp_path}/server", **conf)
+    said = project.celery("-q", "worker", "--concurrency=1", f"--pool={pool}")
+    assert said.returncode == os.EX_CONFIG, said.stderr
+    told = [line for line in said.stderr.splitlines() if "CRITICAL" in line]
+    assert len(told) == 2 and "did you mean broker_transport_options['lease_timeout']?" in told[0]
+    assert "Traceback" not in said.stderr and "Trying again" not in said.stderr
