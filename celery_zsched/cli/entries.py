@@ -11,6 +11,7 @@ from celery_zsched.cli.base import complete_entry, entry_argument, verb
 from celery_zsched.cli.output import Output, say
 from celery_zsched.errors import EntryError
 from celery_zsched.operations import Site
+from celery_zsched.operations.listing import Coming
 
 _LIST = [
     ("ENTRY", "entry"), ("STATE", "state"), ("NEXT", "next"), ("LAST", "last"), ("SCHEDULE", "schedule"),
@@ -49,6 +50,10 @@ def list_entries(
         for document in documents:
             by = f"by {document['by']}: " if document["by"] else ""
             document["why"] = document["fault"] or (f"{by}{document['reason'] or ''}".rstrip(": ") or None)
+            if document["held"]:
+                document["why"] = "; ".join(
+                    [*filter(None, [document["why"]]), f"held by {', '.join(document['held'])}"]
+                )
     out.rows(_LIST, documents, "There are no periodic tasks." if not pattern and not state else "None matches.")
     if more is not None and not out.as_json:
         click.echo(f"There are more: --after {more!r}, or --all.")
@@ -59,7 +64,10 @@ def list_entries(
 @click.option("--args", "arguments", is_flag=True, help="Also the values of its arguments.")
 def show(site: Site, out: Output, entry: str, arguments: bool) -> None:
     """Show all that is known of a periodic task; the values of its arguments only with --args."""
-    out.facts(operations.show(site, entry, arguments=arguments))
+    shown = operations.show(site, entry, arguments=arguments)
+    if not out.as_json:
+        shown["preview"] = [_coming(**each) for each in shown["preview"]]
+    out.facts(shown)
 
 
 @verb("next")
@@ -81,11 +89,16 @@ def next_dues(site: Site, out: Output, entry: str | None, count: int, cron: str 
         spec = build("preview", "preview", cron, zone=zone, app_zone=site.schedules.zone)
         now_us = site.schedules.now_us()
         coming = planner.nominals(spec.installed(now_us), now_us, zone=site.schedules.zone)
-        found = [from_us(at_us).isoformat() for at_us in islice(coming, count)]
+        found = [Coming(from_us(at_us).isoformat()) for at_us in islice(coming, count)]
     if out.as_json:
-        out.document({"entry": entry, "next": found})
+        out.document({"entry": entry, "next": [each.to_dict() for each in found]})
     else:
-        say("\n".join(found) or "Nothing is to come.")
+        say("\n".join(_coming(**each.to_dict()) for each in found) or "Nothing is to come.")
+
+
+def _coming(due: str, blackout: str | None) -> str:
+    """Return an occurrence to come as a line."""
+    return due if blackout is None else f"{due}  not sent, nor made up for: blackout {blackout!r}"
 
 
 @verb("history")

@@ -77,7 +77,7 @@ def cancel_task(
                 held = where.place is Place.LEASED and where.moment_us > timeline.look([])[0]
                 became = Cancel.HELD if held else Cancel.REMOVED
             else:
-                (became,) = timeline.cancel([found.name])
+                (became,) = timeline.cancel([where.id])
             removed += became is Cancel.REMOVED
             running += [found.name] if became is Cancel.HELD else []
         if removed and not dry_run:
@@ -104,17 +104,22 @@ def _cancel_in(
     now_us = timeline.look([])[0]
     chosen = [seen for seen in site.queues.scan(queue) if _is_of(seen, target)]
     if dry_run:
-        running = [seen.id for seen in chosen if seen.place is Place.LEASED and seen.moment_us > now_us]
+        running = [_task_id(seen) for seen in chosen if seen.place is Place.LEASED and seen.moment_us > now_us]
         return len(chosen) - len(running), running
     removed, running = 0, []
     for start in range(0, len(chosen), AT_ONCE):
-        chunk = [seen.id for seen in chosen[start : start + AT_ONCE]]
-        done = timeline.cancel(chunk)
+        chunk = chosen[start : start + AT_ONCE]
+        done = timeline.cancel([seen.id for seen in chunk])
         removed += done.count(Cancel.REMOVED)
-        running += [id_ for id_, each in zip(chunk, done, strict=True) if each is Cancel.HELD]
+        running += [_task_id(seen) for seen, each in zip(chunk, done, strict=True) if each is Cancel.HELD]
         if progress is not None:
             progress(len(chunk))
     return removed, running
+
+
+def _task_id(seen: Seen) -> str:
+    # A message may stand under another id, since its task's own was taken.
+    return wire_format.task_id(headers_of(seen.body)) or seen.id
 
 
 def _is_of(seen: Seen, target: Target) -> bool:

@@ -10,12 +10,16 @@ from zoneinfo import ZoneInfo
 
 from celery_zsched import planner
 from celery_zsched.entry import EntrySpec, Past
+from celery_zsched.errors import NotFoundError, ServerError
+from celery_zsched.operations.guarding import Closings, Pauses, closings_of, first_open, next_closed
+from celery_zsched.operations.listing import blackout_notices
 from celery_zsched.operations.liveness import beats
 from celery_zsched.operations.moments import moment_us
 from celery_zsched.operations.records import Record, audit
 from celery_zsched.operations.site import Site
-from celery_zsched.operations.standing import moment
+from celery_zsched.operations.standing import moment, paused_by
 from celery_zsched.operations.targets import find_entry
+from celery_zsched.operations.whereabouts import where_is
 from celery_zsched.stored import State, Stored
 from celery_zsched.types import SECOND_US, from_us, to_us
 
@@ -73,10 +77,18 @@ def _what_became(site: Site, stored: Stored, spec: EntrySpec, nominal_us: int, n
     for one in past:
         if one.nominal_us == nominal_us and one.cause != "backfill":
             if one.outcome == "sent":
-                return "sent", [_sent(one)]
-            return "not sent", [f"it was not sent: {_HELD.get(one.outcome, one.outcome)} (decided by {one.by})"]
+                return "sent", [_sent(one), *_message_now(site, one)]
+            why = _why_held(site, spec, one.outcome, nominal_us, one.at_us)
+            return "not sent", [f"it was not sent: {why} (decided by {one.by})"]
     if planner.due_of(spec, nominal_us, zone=site.schedules.zone) > now_us:
-        return "to come", [f"it is still to come, in {_ago(nominal_us - now_us)}"]
+        said = [f"it is still to come, in {_ago(nominal_us - now_us)}"]
+        closed = closings_of(site.schedules, [spec]).of(spec, nominal_us, site.schedules.zone)
+        if closed is not None:
+            said.append(
+                f"it will not be sent, nor made up for: it lies in the blackout {closed.name!r}, which ends at "
+                f"{moment(closed.until_us)}"
+            )
+        return "to come", said
     because = _paused_then(site, stored, nominal_us)
     if because:
         return "not sent", because
@@ -89,7 +101,7 @@ def _what_became(site: Site, stored: Stored, spec: EntrySpec, nominal_us: int, n
             f"it was missed; the run for {moment(one.nominal_us)} stood also for {one.missed} missed before it"
         ]
     if stored.last.held_us == nominal_us and stored.last.held is not None:
-        return "not sent", [f"it was not sent: {_HELD.get(stored.last.held, stored.last.held)}"]
+        return "not sent", [f"it was not sent: {_why_held(site, spec, stored.last.held, nominal_us, nominal_us)}"]
     oldest = past[-1].nominal_us if past else None
     if oldest is not None and nominal_us < oldest:
         return "unknown", [
@@ -102,12 +114,9 @@ def _what_became(site: Site, stored: Stored, spec: EntrySpec, nominal_us: int, n
 
 def _standing_now(site: Site, stored: Stored, now_us: int) -> list[str]:
     """Return what keeps the entry from running now, or when it runs next."""
-    operator = stored.operator
+    held = _messages_held(site, stored)
     if stored.state is State.PAUSED:
-        since = f" since {moment(operator.since_us)}" if operator.since_us else ""
-        why = f": {operator.reason}" if operator.reason else ", no reason given"
-        end = f"; it ends by itself at {moment(operator.until_us)}" if operator.until_us else ""
-        return [f"the entry is paused by {operator.by or 'somebody'}{since}{why}{end}"]
+        return [f"the entry is {paused_by(stored.operator)}", *held]
     if stored.state is State.QUARANTINED:
         return [f"the entry is in quarantine: {stored.fault}. Mend it and save it anew, and it returns"]
     if stored.state is State.FINISHED:
@@ -125,9 +134,62 @@ def _standing_now(site: Site, stored: Stored, now_us: int) -> list[str]:
             said.append("no beat has called lately; start one with `celery -A … beat -S zsched`")
     if due_us is not None and due_us > now_us:
         said.append(f"the entry is due next at {moment(due_us)}, in {_ago(due_us - now_us)}")
+    said += _blackouts_now(site, stored, now_us) + held
     if stored.last.error:
         said.append(f"it failed {stored.last.failures} times in a row: {stored.last.error}")
     return said
+
+
+def _blackouts_now(site: Site, stored: Stored, now_us: int) -> list[str]:
+    """Return what is to be said of the blackouts that an entry names."""
+    spec, zone = stored.spec, site.schedules.zone
+    if spec is None or not spec.blackouts:
+        return []
+    closings = closings_of(site.schedules, [spec])
+    said = blackout_notices(site, spec)
+    closed = next_closed(stored, closings, zone) or closings.at(spec.blackouts, now_us)
+    if closed is not None:
+        sent_us = first_open(spec, now_us, closings, zone=zone, fired=stored.last.fired)
+        then = "no later one was found" if sent_us is None else f"the first one to be sent is that of {moment(sent_us)}"
+        said.append(
+            f"its blackout {closed.name!r} ends at {moment(closed.until_us)}: what is due in it is not sent, nor made "
+            f"up for; {then}"
+        )
+    return said
+
+
+def _messages_held(site: Site, stored: Stored) -> list[str]:
+    """Return the pauses by which the messages of an entry are held back, which is no matter of the entry itself."""
+    return [
+        f"its messages are held back, though they are sent in time: {target} is {paused_by(operator)} "
+        f"(celery zsched resume {target})"
+        for target, operator in Pauses(site).of(stored.spec).items()
+    ]
+
+
+def _message_now(site: Site, one: Past) -> list[str]:
+    """Return where the message of an occurrence that was sent is, if it is still in a queue of ours."""
+    if site.own_queues is None or one.task_id is None:
+        return []
+    try:
+        found = where_is(site, one.task_id)
+    except (NotFoundError, ServerError):
+        return []
+    words = {"waiting": "waits", "ended": "waits", "paused": "is parked", "dead": "is dead"}
+    return [
+        f"its message {words.get(where.state, f'is with {where.holder}')}, queue {where.queue!r}"
+        f"{f': {where.reason}' if where.reason else ''}"
+        for where in found
+    ]
+
+
+def _why_held(site: Site, spec: EntrySpec, why: str, *instants_us: int) -> str:
+    """Return in words why an occurrence was not sent; a blackout by its name, if one of that time is still defined."""
+    if why == "blackout":
+        closed = Closings(site.schedules, spec.blackouts).at(spec.blackouts, *instants_us)
+        if closed is not None:
+            return f"the blackout {closed.name!r} was on; what is due in it is not made up for"
+    return _HELD.get(why, why)
 
 
 def _paused_then(site: Site, stored: Stored, nominal_us: int) -> list[str]:

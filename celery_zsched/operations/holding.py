@@ -111,8 +111,8 @@ def resume_messages(
     site.schedules.remind(str(target), None)
     freed = 0
     if target.kind == "id":
-        for queue, _ in queues.locate(target.name):
-            freed += queues.timeline(queue).unpark([target.name]) == [Place.PARKED]
+        for queue, located in queues.locate(target.name):
+            freed += queues.timeline(queue).unpark([located.id]) == [Place.PARKED]
         changed = freed > 0
     else:
         queues.enforce()
@@ -191,7 +191,7 @@ def _park_one(site: Site, id_: str, dry_run: bool) -> int:
         if dry_run:
             parked += ended or located.place is Place.WAITING
         else:  # a lease that has ended is nobody's any more
-            parked += timeline.park([id_], f"id:{id_}", force=ended) in ([Place.WAITING], [Place.LEASED])
+            parked += timeline.park([located.id], f"id:{id_}", force=ended) in ([Place.WAITING], [Place.LEASED])
     return parked
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import fnmatch
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
-from celery_zsched import planner
 from celery_zsched.entry import EntrySpec, Past
+from celery_zsched.operations.guarding import Pauses, closings_of, coming, held_by
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
 from celery_zsched.operations.targets import find_entry
@@ -20,7 +20,11 @@ from celery_zsched.triggers import to_json
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An entry in a listing; moments are ISO 8601 in UTC, ``zone`` is the one its wall times are in."""
+    """An entry in a listing; moments are ISO 8601 in UTC, ``zone`` is the one its wall times are in.
+
+    ``held`` is what holds its next occurrence or its messages back though it is not paused itself: ``task:…`` or
+    ``queue:…``, which is paused, or ``blackout:…``, in which its next occurrence lies.
+    """
 
     entry: str
     state: str
@@ -35,9 +39,25 @@ class Row:
     by: str | None
     until: str | None
     fault: str | None
+    held: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """An occurrence to come: when it is due (ISO 8601), and the ``blackout`` for which it is not sent.
+
+    What lies in a blackout is not made up for afterwards.
+    """
+
+    due: str
+    blackout: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the occurrence as JSON values."""
         return asdict(self)
 
 
@@ -61,15 +81,14 @@ def list_entries(
     if state is None:
         chosen = heapq.nsmallest(limit + 1, names)
         found = site.schedules.get_many(chosen[:limit])
-        return Page([row(site, stored) for stored in found], chosen[limit - 1] if len(chosen) > limit else None)
+        return Page(_rows(site, found), chosen[limit - 1] if len(chosen) > limit else None)
     rows: list[Row] = []
     ordered = sorted(names)
     for start in range(0, len(ordered), limit):
-        for stored in site.schedules.get_many(ordered[start : start + limit]):
-            if stored.state.value == state:
-                rows.append(row(site, stored))
-                if len(rows) == limit:
-                    return Page(rows, stored.name)
+        found = site.schedules.get_many(ordered[start : start + limit])
+        rows += _rows(site, [stored for stored in found if stored.state.value == state])
+        if len(rows) >= limit:
+            return Page(rows[:limit], rows[limit - 1].entry)
     return Page(rows, None)
 
 
@@ -82,7 +101,12 @@ def all_entries(site: Site, *, pattern: str | None = None, state: str | None = N
         yield from page.rows
 
 
-def row(site: Site, stored: Stored) -> Row:
+def _rows(site: Site, found: list[Stored]) -> list[Row]:
+    pauses, closings = Pauses(site), closings_of(site.schedules, (stored.spec for stored in found))
+    return [row(site, stored, held_by(stored, pauses, closings, site.schedules.zone)) for stored in found]
+
+
+def row(site: Site, stored: Stored, held: list[str]) -> Row:
     """Return an entry as a row of a listing."""
     spec = stored.spec
     return Row(
@@ -99,6 +123,7 @@ def row(site: Site, stored: Stored) -> Row:
         by=stored.operator.by,
         until=moment(stored.operator.until_us),
         fault=stored.fault or stored.last.error,
+        held=held,
     )
 
 
@@ -109,13 +134,13 @@ def show(site: Site, target: str, *, arguments: bool = False) -> dict[str, Any]:
     """
     stored = find_entry(site, target)
     spec, last = stored.spec, stored.last
-    shown: dict[str, Any] = row(site, stored).to_dict()
+    shown: dict[str, Any] = _rows(site, [stored])[0].to_dict()
     if spec is not None:
         shown |= {
             "rules": _rules(spec),
             "schedule_document": to_json(spec.trigger),
             "options": dict(spec.options),
-            "notices": spec.trigger.notices(),
+            "notices": [*spec.trigger.notices(), *blackout_notices(site, spec)],
             "owner": spec.owner,
         }
         if spec.lazy:
@@ -129,7 +154,7 @@ def show(site: Site, target: str, *, arguments: bool = False) -> dict[str, Any]:
         "failures": last.failures,
     }  # fmt: skip
     shown["paused_since"] = moment(stored.operator.since_us)
-    shown["preview"] = next_dues(site, target, n=5)
+    shown["preview"] = [each.to_dict() for each in next_dues(site, target, n=5)]
     return shown
 
 
@@ -148,15 +173,27 @@ def _rules(spec: EntrySpec) -> dict[str, Any]:
     return {name: value for name, value in rules.items() if value is not None}
 
 
-def next_dues(site: Site, target: str, *, n: int = 5) -> list[str]:
-    """Return an entry's next ``n`` due times, ISO 8601 in UTC, as if it were not paused."""
+def next_dues(site: Site, target: str, *, n: int = 5) -> list[Coming]:
+    """Return an entry's next ``n`` occurrences as if it were not paused, those too that lie in a blackout."""
     stored = find_entry(site, target)
     spec = stored.spec
     if spec is None or stored.state in (State.FINISHED, State.QUARANTINED):
         return []
     now_us, zone = site.schedules.now_us(), site.schedules.zone
-    found = planner.nominals(spec, now_us, zone=zone, fired=stored.last.fired)
-    return [moment(planner.due_of(spec, at_us, zone=zone)) or "" for at_us in islice(found, n)]
+    found = coming(spec, now_us, closings_of(site.schedules, [spec]), zone=zone, fired=stored.last.fired)
+    return [Coming(moment(due_us) or "", closed.name if closed else None) for due_us, closed in islice(found, n)]
+
+
+def blackout_notices(site: Site, spec: EntrySpec) -> list[str]:
+    """Return what is to be minded of the blackouts that an entry names: those not defined, and those unreadable."""
+    closings = closings_of(site.schedules, [spec])
+    return [
+        f"its blackout {name!r} is not defined, so it closes nothing until it is (celery zsched blackout set)"
+        for name in sorted(closings.undefined)
+    ] + [
+        f"its blackout {name!r} cannot be read, so nothing of it is sent: {fault}"
+        for name, fault in closings.unreadable.items()
+    ]
 
 
 def history(site: Site, target: str) -> list[dict[str, Any]]:
