@@ -5,34 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import Any
+from importlib.util import find_spec
 
 import pytest
 
-from tests.servers import RunningServer, wait_until
+from tests.servers import wait_until
 from tests.stamps import Stamped, passes
 
-POOLS = ["prefork", "threads", "solo", "gevent"]
+#: eventlet installs on few pairs of Python and Celery, and its own authors advise against it.
+EVENTLET = pytest.param(
+    "eventlet", marks=pytest.mark.skipif(find_spec("eventlet") is None, reason="eventlet is not installed")
+)
 
-
-@pytest.fixture
-def stamped(tmp_path: Path, start_server: Callable[..., RunningServer]) -> Iterator[Callable[..., Stamped]]:
-    """Make a project on a server of its own: ``stamped(options, aof=…, **conf)``."""
-    made: list[Stamped] = []
-
-    def make(options: dict[str, Any] | None = None, *, aof: bool = False, **conf: Any) -> Stamped:
-        server = start_server(aof=aof)
-        project = Stamped(tmp_path, server.url, options=options, **conf)
-        project.server = server  # type: ignore[attr-defined]
-        made.append(project)
-        return project
-
-    yield make
-    for project in made:
-        project.close()
+POOLS = ["prefork", "threads", "solo", "gevent", EVENTLET]
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -219,7 +206,7 @@ def test_tasks_start_at_their_eta(stamped: Callable[..., Stamped], pool: str) ->
     assert late[10] < 0.05
 
 
-@pytest.mark.parametrize("pool", ["prefork", "solo", "gevent"])
+@pytest.mark.parametrize("pool", ["prefork", "solo", "gevent", EVENTLET])
 def test_remote_control_works_and_survives_a_lost_link(stamped: Callable[..., Stamped], pool: str) -> None:
     """Workers answer remote control, with a key prefix, and again after their link for broadcasts was killed."""
     project = stamped({"global_keyprefix": "zz:"})
