@@ -15,9 +15,9 @@ from celery_zsched.connection import Server
 from celery_zsched.entry import OperatorState
 from celery_zsched.errors import EntryError
 from celery_zsched.keys import DEFAULT_PREFIX, TimelineKeys, exchange_timeline, pauses_key, queue_timeline
-from celery_zsched.message import task_name
+from celery_zsched.message import mark_field, task_name
 from celery_zsched.timeline import MAX_BATCH, Timeline
-from celery_zsched.types import SECOND_US, Located, Place, Upcoming
+from celery_zsched.types import SECOND_US, Located, Place, Upcoming, names_of
 
 #: The fields of a queue's rules that claims look at (``lua/claim.lua``).
 PAUSED, PAUSED_TASKS = "paused", "paused_tasks"
@@ -70,10 +70,13 @@ class Queues:
         return Timeline(self.server, queue_timeline(queue), prefix=self.prefix, levels=self.levels)
 
     def locate(self, id_: str) -> list[tuple[str, Located]]:
-        """Return where an id stands: (queue, place) for each queue that knows it."""
+        """Return where a task's messages stand: (queue, place) of each.
+
+        The id of one may have a suffix (see :func:`~celery_zsched.types.names_of`).
+        """
         found = []
         for queue in self.names():
-            for located in self.timeline(queue).locate([id_]).values():
+            for located in self.timeline(queue).locate(names_of(id_)).values():
                 found.append((queue, located))
         return found
 
@@ -183,6 +186,24 @@ class Queues:
             for name in names:
                 pipeline.hget(self.timeline(name).keys.rules, "claimed")
             return [int(count or 0) for count in pipeline.execute()]
+
+    def marks(self, schedule: str, entries: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+        """Return the high-water marks of a schedule's entries in all queues, as (epoch, nominal); see ``lua/put.lua``.
+
+        ``schedule`` is the schedule's key prefix. An entry that no queue has a mark of is left out.
+        """
+        fields = [mark_field(schedule, name) for name in entries]
+        found: dict[str, list[tuple[int, int]]] = {}
+        with self.server.translated("reading what was sent"):
+            pipeline = self._client.pipeline(transaction=False)
+            for queue in self.names():
+                pipeline.hmget(self.timeline(queue).keys.marks, fields)
+            for marks in pipeline.execute():
+                for name, mark in zip(entries, marks, strict=True):
+                    if mark is not None:
+                        epoch, nominal = mark.split()
+                        found.setdefault(name, []).append((int(epoch), int(nominal)))
+        return found
 
     # -- Looking through
 

@@ -19,6 +19,9 @@ HEADER = "zsched"
 #: One second in the unit that is used inside.
 SECOND_US = 1_000_000
 
+#: So many copies of one id are told apart by names that a look-up finds (``lua/put.lua``).
+COPIES = 9
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -33,6 +36,11 @@ def to_us(moment: datetime) -> int:
 def from_us(instant_us: int) -> datetime:
     """Return microseconds since the epoch as an aware datetime in UTC."""
     return _EPOCH + instant_us * _MICROSECOND
+
+
+def names_of(id_: str) -> list[str]:
+    """Return the names under which messages of one task's id may stand: a retry is sent while its task still runs."""
+    return [id_, *(f"{id_}~{copy}" for copy in range(1, COPIES + 1))]
 
 
 class Place(enum.Enum):
@@ -70,9 +78,9 @@ class Put(enum.Enum):
 
     #: Leave the known one alone.
     NEW = "new"
-    #: Put under another id, ``id~moment``.
+    #: Put under another id, the first of :func:`names_of` that is free.
     ALIAS = "alias"
-    #: Like ALIAS, for a put that may have been done before: an id that has this very body is left alone.
+    #: Like ALIAS, for a put that may have been done before: if one of these ids has this very body, it is left alone.
     AGAIN = "again"
     #: Take the new body and due wherever it stands; a lease ends, what is parked stays parked.
     REPLACE = "replace"
@@ -90,6 +98,8 @@ class Outcome(enum.Enum):
     EXISTS = "exists"
     #: The occurrence is not above the high-water mark: it was put before.
     REFUSED = "refused"
+    #: The high-water mark is of a later life of the entry than the occurrence.
+    OUTDATED = "outdated"
     #: The stored body is not the expected one.
     CHANGED = "changed"
     #: The server's clock has passed the moment up to which the put was wanted.

@@ -5,13 +5,14 @@
 --       id, body, due, level, mode, expect, mark_field, mark
 --   due     '' now; '+N' in N microseconds; otherwise the moment itself
 --   mode    new      put it only if the id is unknown
---           alias    like new, but under another id ('id~moment') if the id is taken
---           again    like alias, for a put that may have been done before: if the id has this very body, it was
+--           alias    like new, but under another id ('id~1' to 'id~9', the first that is free) if the id is taken
+--           again    like alias, for a put that may have been done before: if one of these ids has this very body, it was
 --           replace  new body and due wherever it stands; a lease on it ends, what is parked stays parked
 --           rebody   new body, its place and due as they are; an unknown or dead id is put
 --   expect  '' anything; '-' only if the id is unknown; otherwise the SHA-1 of the body it must have
---   mark    'epoch nominal' to be above what mark_field holds, or the item is refused; '' for none
--- RETURNS: two per item: outcome (put exists replaced rebodied refused changed late unknown), id
+--   mark    'epoch nominal' to be above what mark_field holds, or the item is refused, and outdated if its epoch is the
+--           lower one; '' for none
+-- RETURNS: two per item: outcome (put exists replaced rebodied refused outdated changed late unknown), id
 -- RULES: 1 (one place), 2 (server's clock), 5 (rings for what is due now or sooner than any claimer wakes),
 --        7 (a queue with a life of its own takes all its keys along; one with a length drops its oldest)
 local leases, claims, bodies, parked, dead, reasons, notes, marks, bell, watch, rules =
@@ -20,6 +21,7 @@ local timelines = {unpack(KEYS, 12)}
 local not_after = tonumber(string.match(ARGV[1], '^%d+'))
 local declared_only = string.sub(ARGV[1], -1) == '!'
 local FIRST, WIDTH = 2, 8
+local COPIES = 9 -- of one id there are so many names that are looked for (celery_zsched/types.py)
 -- @include clock record ring place levels life
 
 local function moment(spec, position)
@@ -31,22 +33,21 @@ local function moment(spec, position)
   return spec
 end
 
--- True if the occurrence is above the mark; the mark is raised by commit().
-local function above(field, mark)
-  if field == '' then
-    return true
-  end
-  local held = call('HGET', marks, field)
+-- Why an occurrence is not above the mark; nil if it is. The mark is raised when the item is put.
+local function below(field, mark)
+  local held = field ~= '' and call('HGET', marks, field)
   if not held then
-    return true
+    return nil
   end
   local held_epoch, held_nominal = string.match(held, '^(-?%d+) (-?%d+)$')
   local epoch, nominal = string.match(mark, '^(-?%d+) (-?%d+)$')
   held_epoch, epoch = tonumber(held_epoch), tonumber(epoch)
-  if held_epoch ~= epoch then
-    return epoch > held_epoch
+  if epoch < held_epoch then
+    return 'outdated'
+  elseif epoch == held_epoch and tonumber(nominal) <= tonumber(held_nominal) then
+    return 'refused'
   end
-  return tonumber(nominal) > tonumber(held_nominal)
+  return nil
 end
 
 local function enqueue(id, body, due, level)
@@ -70,14 +71,34 @@ local function replace(id, body, due, level, place, old_level)
   ring_for(tonumber(due), bell, watch)
 end
 
--- An id that is free: in a transaction the clock stands still, so the moment alone may be taken.
+-- An id that is free, and that a look-up of `id` finds as long as there are not too many.
 local function another(id, at)
+  for copy = 1, COPIES do
+    local found = id .. '~' .. copy
+    if call('HEXISTS', bodies, found) == 0 then
+      return found
+    end
+  end
   local found = id .. '~' .. stamp(at)
-  while call('HEXISTS', bodies, found) == 1 do
+  while call('HEXISTS', bodies, found) == 1 do -- in a transaction the clock stands still
     at = at + 1
     found = id .. '~' .. stamp(at)
   end
   return found
+end
+
+-- The id under which this very body stands, if it does.
+local function put_before(id, body)
+  local names = {id}
+  for copy = 1, COPIES do
+    names[copy + 1] = id .. '~' .. copy
+  end
+  for position, text in ipairs(call('HMGET', bodies, unpack(names))) do
+    if text == body then
+      return names[position]
+    end
+  end
+  return nil
 end
 
 local function put(at, position)
@@ -88,14 +109,17 @@ local function put(at, position)
   if expect ~= '' and (old and redis.sha1hex(old) or '-') ~= expect then
     return 'changed', id
   end
-  if not above(field, mark) then
-    return 'refused', id
+  local reason = below(field, mark)
+  if reason then
+    return reason, id
   end
   local outcome = 'put'
   if old and mode == 'new' then
     return 'exists', id
-  elseif old == body and mode == 'again' then
-    return 'exists', id
+  end
+  local before = mode == 'again' and put_before(id, body)
+  if before then
+    return 'exists', before
   elseif old and (mode == 'alias' or mode == 'again') then
     id = another(id, now + position)
     enqueue(id, body, due, level)

@@ -423,3 +423,25 @@ app.Worker(pool="solo", loglevel="INFO", hostname="program@here").start()
     finally:
         worker.kill()
         worker.wait()
+
+
+def test_a_retry_that_waits_beside_its_task_is_found_by_the_tasks_id(ours: Ours) -> None:
+    """Two messages of one id: both are shown, paused and resumed, and both are cancelled."""
+    for countdown in (3600, 7200):
+        ours.send("count", countdown=countdown, task_id="one")
+    assert len(operations.where_is(ours.site, "one")) == 2
+    assert operations.pause_task(ours.site, "one").messages == 2
+    assert ours.queue().parked == 2
+    assert operations.resume_task(ours.site, "one").messages == 2
+    ours.site.queues.timeline("celery").remove(["one"])
+    assert [where.retries for where in operations.where_is(ours.site, "one")] == [0]
+    assert operations.cancel_task(ours.site, "one").removed == 1
+    assert ours.queue().delayed == 0
+
+
+def test_whoever_runs_a_second_message_of_an_id_is_told_by_the_tasks_id(ours: Ours) -> None:
+    """Cancelled by the task's name, it is revoked under the id that its worker knows."""
+    for number in range(2):
+        ours.send("count", number, task_id="one")
+    assert len(ours.site.queues.timeline("celery").claim(2, 60_000_000).items) == 2
+    assert operations.cancel_task(ours.site, "task:count").running == ["one", "one"]

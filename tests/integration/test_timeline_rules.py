@@ -7,7 +7,7 @@ import redis
 
 from celery_zsched import scripts
 from celery_zsched.timeline import KEEP_DEAD, MAX_BATCH, Timeline, put_arguments
-from celery_zsched.types import Claimed, Hold, Item, Mark, Outcome, Place, Put
+from celery_zsched.types import COPIES, Claimed, Hold, Item, Mark, Outcome, Place, Put
 from tests.claims import holds_of, ids_of
 from tests.lua.tables import AHEAD, PAST, look
 from tests.servers import wait_until
@@ -188,7 +188,7 @@ def test_the_dead_are_bounded(line: Timeline) -> None:
 
 
 def test_an_occurrence_is_put_once(line: Timeline) -> None:
-    """What is not above the mark is refused, also after it was settled; an older epoch is refused for good."""
+    """What is not above the mark is refused, also after it was settled; an older epoch is outdated for good."""
     line.put([Item("a", b"", mark=Mark("entry", 1, 100))])
     line.settle(holds_of(line.claim(1, LONG).items))
 
@@ -203,22 +203,23 @@ def test_an_occurrence_is_put_once(line: Timeline) -> None:
         Outcome.PUT,
         Outcome.REFUSED,
         Outcome.PUT,
-        Outcome.REFUSED,
+        Outcome.OUTDATED,
         Outcome.PUT,
     ]
 
 
 def test_aliases_differ_while_the_clock_stands_still(line: Timeline, keyspace: redis.Redis) -> None:
-    """Two aliases put in one transaction, in which newer servers' clocks stand still, are two."""
-    line.put([Item("a", b"0", due_us=PAST)])
+    """As many aliases as you like, put in one transaction, in which newer servers' clocks stand still, all differ."""
+    bodies = [f"{number}".encode() for number in range(COPIES + 4)]
+    line.put([Item("a", bodies[0], due_us=PAST)])
     script = scripts.load("put")
     keys = script.key_names(line.keys)
     with keyspace.pipeline(transaction=True) as pipeline:
-        for body in (b"1", b"2"):
+        for body in bodies[1:]:
             args = [0, *put_arguments(Item("a", body, due_us=PAST, mode=Put.ALIAS))]
             pipeline.execute_command("EVAL", script.plain.text, len(keys), *keys, *args)
         pipeline.execute()
-    assert sorted(item.body for item in line.claim(10, LONG).items) == [b"0", b"1", b"2"]
+    assert sorted(item.body for item in line.claim(100, LONG).items) == sorted(bodies)
 
 
 # -- Nothing is left behind

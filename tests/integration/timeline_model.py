@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from celery_zsched.types import Batch, Claimed, Hold, Item, Located, Outcome, Place, Placed, Put, Upcoming
+from celery_zsched.types import Batch, Claimed, Hold, Item, Located, Outcome, Place, Placed, Put, Upcoming, names_of
 from tests.lua.tables import Now, State
 
 #: A moment, or what the server's clock makes of it.
@@ -69,7 +69,7 @@ class Model:
     # -- Placing
 
     def put(self, items: Sequence[Item], placed: Sequence[Placed]) -> list[Placed]:
-        """Return what becomes of items; the aliases' moments are taken from the answer."""
+        """Return what becomes of items; the aliases are taken from the answer."""
         return [self._put(item, at, placed[at]) for at, item in enumerate(items)]
 
     def _put(self, item: Item, position: int, answer: Placed) -> Placed:
@@ -80,6 +80,8 @@ class Model:
                 return Placed(Outcome.CHANGED, id_)
         if item.mark:
             held = self.marks.get(item.mark.field)
+            if held is not None and item.mark.epoch < held[0]:
+                return Placed(Outcome.OUTDATED, id_)
             if held is not None and (item.mark.epoch, item.mark.nominal_us) <= held:
                 return Placed(Outcome.REFUSED, id_)
         moment: Moment = Now(position)
@@ -88,8 +90,11 @@ class Model:
         elif item.delay_us:
             moment = Now(item.delay_us)
         outcome = Outcome.PUT
-        if old is not None and (item.mode is Put.NEW or (item.mode is Put.AGAIN and old.body == item.body)):
+        if old is not None and item.mode is Put.NEW:
             return Placed(Outcome.EXISTS, id_)
+        same = [name for name in names_of(id_) if name in self.entries and self.entries[name].body == item.body]
+        if item.mode is Put.AGAIN and same:
+            return Placed(Outcome.EXISTS, same[0])
         elif old is not None and item.mode in (Put.ALIAS, Put.AGAIN):
             id_ = answer.id
             assert id_.startswith(f"{item.id}~")
