@@ -8,6 +8,7 @@ says that it changed something.
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,8 @@ from celery.worker.control import control_command, inspect_command
 
 from celery_zsched import operations
 from celery_zsched.errors import NotFoundError, ZschedError
+
+logger = logging.getLogger("celery_zsched.control")
 
 #: The most entries that an inspect command answers with, unless asked for more.
 INSPECT_LIMIT = 1000
@@ -169,6 +172,7 @@ def _give_back(task: str) -> int:
             continue
         message.give_back()
         count += 1
+    logger.info("task:%s is paused; %d received and not started here, given back to the queue", task, count)
     return count
 
 

@@ -10,7 +10,8 @@
 --       between newlines) is parked where it is found.
 -- RETURNS: now, wake (when to claim again without a ring; '0': only on a ring or after the longest block),
 --          {word, id, ...} of what went wrong (lost: no body is left; buried: delivery limit reached; cancelled: while
---          it was with somebody whose lease has ended, so that it is deleted; stale: a settle
+--          it was with somebody whose lease has ended, so that it is deleted; over: taken over from somebody whose
+--          lease has ended, 'token count holder' of his claim and after a newline the id; stale: a settle
 --          by somebody who no longer holds the id; left: with a number, how many at least are due and were not taken;
 --          expired: was not wanted any more), then five per item: id, body, token, count, due
 -- RULES: 1, 2, 3, 4 (settling), 5, 6 (of idle claimers one wakes for the next due moment and one a little later)
@@ -165,6 +166,9 @@ if #ended > 0 then
       trouble('buried', id)
       buried = true
     else
+      if old then
+        trouble('over', old .. ' ' .. count .. ' ' .. last .. '\n' .. id)
+      end
       take(id, held[position], level, due or stamp(now))
     end
   end

@@ -8,12 +8,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from celery_zsched import message as wire_format
 from celery_zsched import scripts
 from celery_zsched.timeline import BACKUP_US, MAX_BATCH
 from celery_zsched.transport.appetite import Appetite
 from celery_zsched.transport.desk import TOKEN_DIGITS, Desk, pairs
 from celery_zsched.transport.shared import Broker
 from celery_zsched.transport.wires import Call, Wires
+from celery_zsched.types import SECOND_US
 
 logger = logging.getLogger("celery_zsched.transport")
 
@@ -122,7 +124,7 @@ class Source:
         """Take in a claim's answer; return how many messages it brought."""
         left, stale = 0, None
         if answer[2]:
-            left, stale = self._troubles(answer[2])
+            left, stale = self._troubles(answer)
         if self._sent:
             self.desk.settled(self._sent, stale or ())
             self._sent = []
@@ -156,7 +158,8 @@ class Source:
         self.desk.held.pop(tag, None)
         self.timeline.bury([(tag[TOKEN_DIGITS:], tag[:TOKEN_DIGITS], reason, b"")], keep=self.desk.dead_limit)
 
-    def _troubles(self, words: Sequence[bytes]) -> tuple[int, list[str]]:
+    def _troubles(self, answer: list[Any]) -> tuple[int, list[str]]:
+        words: Sequence[bytes] = answer[2]
         left, stale, buried = 0, [], []
         for at in range(0, len(words), 2):
             word, said = words[at], words[at + 1].decode()
@@ -176,6 +179,8 @@ class Source:
                     "message %s of queue %s was cancelled while a worker had it whose lease has ended; it is removed",
                     said, self.queue,
                 )  # fmt: skip
+            elif word == b"over":
+                self._taken_over(said, answer)
             elif word == b"expired":
                 logger.info("message %s of queue %s has expired and is not delivered", said, self.queue)
             else:
@@ -183,6 +188,19 @@ class Source:
         if buried and self._on_buried is not None:
             self._on_buried(self.queue, buried)
         return left, stale
+
+    def _taken_over(self, said: str, answer: list[Any]) -> None:
+        """Log that a message came whose last holder has fallen silent."""
+        record, _, id_ = said.partition("\n")
+        token, count, holder = record.split(" ", 2)
+        for at in range(3, len(answer), 5):
+            if answer[at].decode() == id_:
+                logger.warning(
+                    "task %s[%s] is redelivered: %s claimed it %.1f s ago and has fallen silent, so that its lease has "
+                    "ended; this is delivery %d",
+                    wire_format.task_name(answer[at + 1]) or "?", id_, holder or "a worker",
+                    (int(answer[0]) - int(token)) / SECOND_US, int(count) + 1,
+                )  # fmt: skip
 
 
 def wakes_in(sources: Sequence[Source], now: float) -> float | None:

@@ -158,9 +158,8 @@ def test_received_but_not_started_tasks_do_not_start(ours: Ours) -> None:
     """What a worker has received of a paused task and not started goes back, and nothing of it starts after."""
     for number in range(4):
         ours.send("count", number, 1.0)
-    ours.project.start("worker", "--concurrency=1", "--loglevel=INFO", "--without-gossip", name="prefork").says(
-        "ready."
-    )
+    worker = ours.project.start("worker", "--concurrency=1", "--loglevel=INFO", "--without-gossip", name="prefork")
+    worker.says("ready.")
     wait_until(lambda: ours.log() == ["count 0"], what="the first to start")
     wait_until(lambda: ours.queue().leased == 3, what="the others to be received")
     (reply,) = ours.project.app.control.broadcast(
@@ -168,6 +167,7 @@ def test_received_but_not_started_tasks_do_not_start(ours: Ours) -> None:
     )
     (answer,) = reply.values()
     assert answer["ok"]["state"] == "paused"
+    worker.says("task:count is paused; ")
     wait_until(lambda: (row := ours.queue()).leased == 0 and row.parked == 3, what="the rest to be parked")
     assert ours.log() == ["count 0"]
     operations.resume_task(ours.site, "task:count")

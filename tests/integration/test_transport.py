@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
@@ -204,6 +205,25 @@ def test_a_handed_back_message_comes_again_marked(client: Client) -> None:
     again.reject()
     client.settled()
     assert client.counts().dead == 0
+
+
+def test_a_message_of_one_who_fell_silent_comes_with_a_line_in_the_log(
+    connect: Callable[..., Client], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It names the task, its id, who had it, for how long, and which delivery this is."""
+    client = connect()
+    client.send("x", headers={"task": "app.long", "id": "t-1"})
+    other = client.channel.broker.timeline("q")
+    other.holder = "dead@there"
+    assert [each.id for each in other.claim(1, 1000).items] == ["t-1"]
+    client.consume("q", prefetch=1)
+    client.next().ack()
+    (line,) = [record.getMessage() for record in caplog.records if "redelivered" in record.getMessage()]
+    assert re.fullmatch(
+        r"task app\.long\[t-1\] is redelivered: dead@there claimed it \d+\.\d s ago and has fallen silent, so that its "
+        r"lease has ended; this is delivery 2",
+        line,
+    )
 
 
 def test_too_many_hand_backs_end_with_the_dead(connect: Callable[..., Client]) -> None:

@@ -33,6 +33,11 @@ WAITING = {"timeline": {"a": PAST, "b": PAST + 1, "f": AHEAD}, "bodies": {"a": "
 ENDED = {"leases": {"e": PAST}, "claims": {"e": f"{TOKEN} 1 1 {PAST - 5} you"}, "bodies": {"e": "E"}}
 
 
+def over(id_: str, count: int = 1, *, token: object = TOKEN) -> list[str]:
+    """Return what is said of an id that is taken over from another holder."""
+    return ["over", f"{token} {count} you\n{id_}"]
+
+
 @table(
     Case(
         "what is due, oldest first",
@@ -77,7 +82,7 @@ ENDED = {"leases": {"e": PAST}, "claims": {"e": f"{TOKEN} 1 1 {PAST - 5} you"}, 
         "ended leases before what is due",
         {**ENDED, "timeline": {"a": PAST - 9}, "bodies": {"a": "A", "e": "E"}},
         ask(1),
-        [NOW, "0", ["left", "1"], *got("e", "E", 2, PAST - 5)],
+        [NOW, "0", [*over("e"), "left", "1"], *got("e", "E", 2, PAST - 5)],
         {
             "timeline": {"a": PAST - 9},
             "leases": {"e": NOW + LEASE},
@@ -90,7 +95,7 @@ ENDED = {"leases": {"e": PAST}, "claims": {"e": f"{TOKEN} 1 1 {PAST - 5} you"}, 
         "both in one batch",
         {**ENDED, "timeline": {"a": PAST}, "bodies": {"a": "A", "e": "E"}},
         ask(linger=1),
-        [NOW, "0", [], *got("e", "E", 2, PAST - 5), *got("a", "A")],
+        [NOW, "0", over("e"), *got("e", "E", 2, PAST - 5), *got("a", "A")],
         {
             "leases": {"e": NOW + LEASE, "a": NOW + LEASE},
             "bodies": {"a": "A", "e": "E"},
@@ -108,7 +113,7 @@ ENDED = {"leases": {"e": PAST}, "claims": {"e": f"{TOKEN} 1 1 {PAST - 5} you"}, 
         "a token is above any the id has had",
         {"leases": {"a": PAST}, "bodies": {"a": "A"}, "claims": {"a": f"{AHEAD} 1 0 {PAST} you"}},
         ask(linger=1),
-        [NOW, "0", [], "a", "A", str(AHEAD + 1), 2, str(PAST)],
+        [NOW, "0", over("a", token=AHEAD), "a", "A", str(AHEAD + 1), 2, str(PAST)],
         {"leases": {"a": NOW + LEASE}, "bodies": {"a": "A"}, "claims": {"a": f"{AHEAD + 1} 2 0 {PAST} me"}},
     ),
     Case(
@@ -189,14 +194,14 @@ GRAVES = {"dead": {"x": PAST}, "bodies": {"x": "X", "a": "A"}, "reasons": {"x": 
         "not yet too often",
         spent(2),
         ask(delivery_limit=3, linger=1),
-        [NOW, "0", [], *got("a", "A", 3)],
+        [NOW, "0", over("a", 2), *got("a", "A", 3)],
         {"leases": {"a": NOW + LEASE}, "claims": {"a": f"NOW 3 1 {PAST} me"}, "bodies": {"a": "A"}},
     ),
     Case(
         "without a limit",
         spent(300),
         ask(linger=1),
-        [NOW, "0", [], *got("a", "A", 301)],
+        [NOW, "0", over("a", 300), *got("a", "A", 301)],
         {"leases": {"a": NOW + LEASE}, "claims": {"a": f"NOW 301 1 {PAST} me"}, "bodies": {"a": "A"}},
     ),
     Case(
@@ -232,7 +237,7 @@ GRAVES = {"dead": {"x": PAST}, "bodies": {"x": "X", "a": "A"}, "reasons": {"x": 
             "notes": {"a": "n"},
         },
         ask(2, linger=1),
-        [NOW, "0", ["cancelled", "a"], "b", "B", NOW, 2, str(PAST)],
+        [NOW, "0", ["cancelled", "a", *over("b")], "b", "B", NOW, 2, str(PAST)],
         {"leases": {"b": NOW + LEASE}, "claims": {"b": f"NOW 2 0 {PAST} me"}, "bodies": {"b": "B"}},
     ),
     Case(
@@ -264,7 +269,7 @@ GRAVES = {"dead": {"x": PAST}, "bodies": {"x": "X", "a": "A"}, "reasons": {"x": 
         "a lost body under an ended lease",
         {"leases": {"a": PAST}, "claims": {"a": f"{TOKEN} 1 0 {PAST} you"}},
         ask(),
-        [NOW, NOW, ["lost", "a"]],
+        [NOW, NOW, [*over("a"), "lost", "a"]],
     ),
     Case(
         "lost bodies only: claim again at once",
