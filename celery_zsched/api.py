@@ -8,10 +8,13 @@ from typing import Any
 
 from celery import current_app
 
+from celery_zsched import operations
 from celery_zsched.apps import schedules_of
-from celery_zsched.entry import EntrySpec, build
+from celery_zsched.entry import OWN_KEYS, EntrySpec, build, is_declared_by, unknown_faults
 from celery_zsched.errors import EntryError
-from celery_zsched.planner import nominals
+from celery_zsched.operations.editing import refuse_static
+from celery_zsched.operations.guarding import closings_of, first_open, require_blackouts
+from celery_zsched.operations.records import note
 from celery_zsched.stored import Change, Stored
 from celery_zsched.types import from_us
 
@@ -41,24 +44,49 @@ class Entry:
         self._app = _app(app)
         rules.setdefault("serializer", self._app.conf.task_serializer)
         schedules = schedules_of(self._app)
+        faults = unknown_faults(rules, (*OWN_KEYS, "relative", "owner"), "argument")
+        known = {key: value for key, value in rules.items() if key in OWN_KEYS or key in ("relative", "owner")}
         try:
-            self.spec: EntrySpec = build(name, task, schedule, args, kwargs, options, app_zone=schedules.zone, **rules)
-        except TypeError as exc:
-            raise EntryError(f"the entry {name!r} cannot be made: {exc}") from None
+            self.spec: EntrySpec = build(name, task, schedule, args, kwargs, options, app_zone=schedules.zone, **known)
+        except (TypeError, EntryError) as exc:
+            faults.append(str(exc).removeprefix(f"the entry {name!r} cannot be used: "))
+        if faults:
+            raise EntryError(f"the entry {name!r} cannot be used: {'; '.join(faults)}")
 
-    def save(self) -> Change:
+    def save(self, *, reason: str | None = None, force: bool = False) -> Change:
         """Store the entry, and return whether it was created, updated or already so. It is in force at once.
 
-        An unchanged schedule keeps its due time and its grid; a pause stays in force.
+        An unchanged schedule keeps its due time and its grid; a pause stays in force. Who changed it, and the
+        ``reason``, are on record (``celery zsched audit``). An entry of ``beat_schedule`` is changed only by ``force``,
+        since the next start of a beat undoes it: raises :class:`~celery_zsched.ConflictError`; and
+        :class:`~celery_zsched.EntryError` for a blackout that is not defined.
         """
-        return schedules_of(self._app).save(self.spec)
+        site, name = operations.Site.of(self._app), self.spec.name
+        stored = next(iter(site.schedules.get_many([name])), None)
+        require_blackouts(site.schedules, self.spec, stored.spec if stored is not None else None)
+        if stored is not None and not is_declared_by(stored.located.body, self.spec):
+            refuse_static([stored], "changed", force)
+        change = site.schedules.save(self.spec)
+        if change is not Change.UNCHANGED:
+            detail = {"change": change.value, "task": self.spec.task, "schedule": str(self.spec.trigger)}
+            note(site, "save", f"entry:{name}", reason, **detail)
+        return change
 
     def preview(self, n: int = 5) -> list[datetime]:
-        """Return the next ``n`` due times, in UTC, as if the entry were saved now."""
+        """Return the next ``n`` moments at which the entry is sent, in UTC, as if it were saved now.
+
+        What lies in one of its blackouts is not sent, and not among them.
+        """
         schedules = schedules_of(self._app)
-        now_us = schedules.now_us()
-        found = nominals(self.spec.installed(now_us), now_us, zone=schedules.zone)
-        return [from_us(due_us) for _, due_us in zip(range(n), found, strict=False)]
+        spec, closings = self.spec.installed(now_us := schedules.now_us()), closings_of(schedules, [self.spec])
+        found: list[datetime] = []
+        while len(found) < n:
+            due_us = first_open(spec, now_us, closings, zone=schedules.zone, fired=len(found))
+            if due_us is None:
+                break
+            found.append(from_us(due_us))
+            now_us = due_us
+        return found
 
     @classmethod
     def get(cls, name: str, *, app: Any = None) -> Stored:
@@ -66,9 +94,16 @@ class Entry:
         return schedules_of(_app(app)).get(name)
 
     @classmethod
-    def delete(cls, name: str, *, app: Any = None) -> None:
-        """Delete an entry; raises :class:`~celery_zsched.NotFoundError`."""
-        schedules_of(_app(app)).delete(name)
+    def delete(cls, name: str, *, app: Any = None, reason: str | None = None, force: bool = False) -> None:
+        """Delete an entry; who did, and the ``reason``, are on record (``celery zsched audit``).
+
+        Raises :class:`~celery_zsched.NotFoundError`, and :class:`~celery_zsched.ConflictError` for an entry of
+        ``beat_schedule`` unless it is forced, since the next start of a beat brings it back.
+        """
+        site = operations.Site.of(_app(app))
+        refuse_static([site.schedules.get(name)], "deleted", force)
+        site.schedules.delete(name)
+        note(site, "delete", f"entry:{name}", reason)
 
     @classmethod
     def all(cls, *, app: Any = None) -> Iterator[Stored]:

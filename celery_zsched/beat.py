@@ -16,6 +16,7 @@ from celery_zsched.apps import open_schedules, static_entries
 from celery_zsched.engine import Engine, Options
 from celery_zsched.entry import EntrySpec, from_beat_schedule
 from celery_zsched.errors import ConfigurationError, ServerError, ZschedError
+from celery_zsched.operations.guarding import undefined_blackouts
 from celery_zsched.operations.holding import end_pause
 from celery_zsched.publishing import CeleryPublisher
 from celery_zsched.roll import Roll
@@ -131,6 +132,14 @@ class Scheduler(beat.Scheduler):
             if caution:
                 logger.warning("%s", caution)
 
+    def _caution_blackouts(self, specs: list[EntrySpec]) -> None:
+        for name, entries in undefined_blackouts(self.schedules, specs).items():
+            logger.warning(
+                "there is no blackout %r, which beat_schedule names for %s: it closes nothing until it is defined, so "
+                "they are sent as if it were not named; define it with `celery zsched blackout set`, or mend the name",
+                name, ", ".join(map(repr, entries)),
+            )  # fmt: skip
+
     def _install(self) -> None:
         """Store the static entries and declare them as this release's."""
         specs: list[EntrySpec] = []
@@ -141,6 +150,7 @@ class Scheduler(beat.Scheduler):
                 )
             except ZschedError as exc:
                 logger.error("the static entry %r is left out, the others go on: %s", name, exc)
+        self._caution_blackouts(specs)
         self._roll.declare([spec.name for spec in specs])
         moved = adopt_zone(self.schedules)
         if moved:

@@ -24,7 +24,7 @@ from celery_zsched import operations, planner
 from celery_zsched.api import Entry
 from celery_zsched.apps import schedules_of
 from celery_zsched.beat import Scheduler
-from celery_zsched.entry import EntrySpec, OperatorState, encode
+from celery_zsched.entry import EntrySpec, encode, is_declared_by
 from celery_zsched.errors import ConflictError, NotFoundError
 from celery_zsched.schedules import Schedules
 from celery_zsched.stored import State, Stored
@@ -146,20 +146,21 @@ class RedBeatSchedulerEntry:
 
     def save(self) -> RedBeatSchedulerEntry:
         """Store the entry, in force at once; pause or resume it if ``enabled`` was given or set."""
-        self._entry().save()
+        entry = self._entry()
+        self._warn_if_static(entry)
+        entry.save(force=True)
+        site, target = operations.Site.of(self.app), f"entry:{self.name}"
         if self._enabled is False:
-            who = OperatorState(
-                paused=True, by=operations.whoami(), reason="enabled = False", since_us=self._schedules.now_us()
-            )
-            self._schedules.pause(self.name, who)
+            operations.pause_task(site, target, reason="enabled = False")
         elif self._enabled:
-            self._schedules.resume(self.name)
+            operations.resume_task(site, target, reason="enabled = True")
         return self
 
     def delete(self) -> None:
         """Delete the entry; nothing happens if there is none."""
+        self._warn_if_static(None)
         try:
-            self._schedules.delete(self.name)
+            Entry.delete(self.name, app=self.app, force=True)
         except NotFoundError:
             pass
 
@@ -209,6 +210,17 @@ class RedBeatSchedulerEntry:
             return schedstate(False, None)
         left_s = due_at.timestamp() - time.time()
         return schedstate(left_s <= 0, max(left_s, 0.0))
+
+    def _warn_if_static(self, change: Entry | None) -> None:
+        """Say of an entry of beat_schedule that a change of it, or with None its deletion, will not last."""
+        for stored in self._schedules.get_many([self.name]):
+            static = stored.spec is not None and stored.spec.owner == "static"
+            if static and (change is None or not is_declared_by(stored.located.body, change.spec)):
+                logger.warning(
+                    "beat_schedule declares %r, so the next start of a beat undoes what is done to it here: change the "
+                    "code, or pause the entry",
+                    self.name,
+                )  # fmt: skip
 
     def _entry(self) -> Entry:
         entry = Entry(self.name, self.task, self.schedule, self.args or (), self.kwargs, self.options, app=self.app)

@@ -88,9 +88,9 @@ def remove(site: Site, out: Output, entry: str, force: bool, reason: str | None,
 
     ENTRY may be a pattern with * and ? that selects many.
     """
-    for name in operations.remove(site, entry, reason=reason, force=force, dry_run=dry_run):
-        said = "would be deleted" if dry_run else "deleted"
-        out.one({"entry": name, "deleted": not dry_run}, f"{name}: {said}")
+    for each in operations.remove(site, entry, reason=reason, force=force, dry_run=dry_run):
+        would = "would be deleted" if dry_run else "deleted"
+        out.one(each.to_dict(), f"{each.entry}: {would if each.notice is None else f'left: {each.notice}'}")
 
 
 COMMANDS = {"add": add, "edit": edit, "rm": remove}

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from celery_zsched.entry import EntrySpec, build
+from celery_zsched.entry import EntrySpec, build, unknown_faults
 from celery_zsched.errors import ConflictError, EntryError
+from celery_zsched.operations.guarding import closings_of, next_closed, require_blackouts
+from celery_zsched.operations.listing import blackout_notices
 from celery_zsched.operations.moments import duration_us, moment_us
 from celery_zsched.operations.records import note
 from celery_zsched.operations.site import Site
-from celery_zsched.operations.standing import Standing, standing
+from celery_zsched.operations.standing import Standing, moment, standing
 from celery_zsched.operations.targets import find_entries, find_entry
 from celery_zsched.stored import Change, Stored
 from celery_zsched.types import SECOND_US, from_us
@@ -33,12 +36,30 @@ _SETS = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What became of an entry that was to be deleted; ``notice`` says why it stays.
+
+    With ``dry_run`` nothing was deleted, and without a notice it would be.
+    """
+
+    entry: str
+    deleted: bool
+    notice: str | None = None
+    dry_run: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+
 def add(site: Site, name: str, fields: Mapping[str, Any], *, reason: str | None = None) -> Standing:
     """Store a new entry; what it needs is ``task`` and one of ``every``, ``cron``, ``rrule`` and ``at``.
 
-    Raises :class:`~celery_zsched.errors.ConflictError` if there is one of that name,
-    :class:`~celery_zsched.errors.EntryError` with every fault of the fields.
+    What can be said of it is :data:`FIELDS`. Raises :class:`~celery_zsched.errors.ConflictError` if there is one of
+    that name, :class:`~celery_zsched.errors.EntryError` with every fault of the fields.
     """
+    _refuse_unknown(name, fields)
     if site.schedules.get_many([name]):
         raise ConflictError(f"there is an entry {name!r} already; change it with `celery zsched edit`")
     missing = [] if fields.get("task") else ["a task"]
@@ -47,9 +68,10 @@ def add(site: Site, name: str, fields: Mapping[str, Any], *, reason: str | None 
     if missing:
         raise EntryError(f"the entry {name!r} needs {' and '.join(missing)}")
     spec = _build(site, name, fields)
+    require_blackouts(site.schedules, spec)
     site.schedules.save(spec)
     note(site, "add", f"entry:{name}", reason, task=spec.task, schedule=str(spec.trigger))
-    return standing(site.schedules.get(name), True)
+    return _after(site, name, True)
 
 
 def edit(
@@ -59,11 +81,12 @@ def edit(
 
     An entry of ``beat_schedule`` is changed only by ``force``, since the next start of a beat undoes it.
     """
+    _refuse_unknown(name, fields)
     stored = find_entry(site, name)
     old = stored.spec
     if old is None:
         raise EntryError(f"the entry {stored.name!r} cannot be changed: {stored.fault}; delete it and add it anew")
-    _refuse_static([stored], "changed", force)
+    refuse_static([stored], "changed", force)
     given = {field: value for field, value in fields.items() if value is not None}
     if ("args" in given) != ("kwargs" in given) and old.arguments is not None:
         args, kwargs = old.arguments.arguments()
@@ -72,34 +95,70 @@ def edit(
     changes = {_SETS.get(field, field): getattr(new, _SETS.get(field, field)) for field in given}
     if "zone" in given or "trigger" in changes:
         changes |= {"zone": new.zone, "trigger": new.trigger}
-    change = site.schedules.save(dataclasses.replace(old, **changes, anchor_us=None))
+    spec = dataclasses.replace(old, **changes, anchor_us=None)
+    require_blackouts(site.schedules, spec, old)
+    change = site.schedules.save(spec)
     if change is not Change.UNCHANGED:
         note(site, "edit", f"entry:{stored.name}", reason, fields=sorted(given))
-    return standing(site.schedules.get(stored.name), change is not Change.UNCHANGED)
+    return _after(site, stored.name, change is not Change.UNCHANGED)
 
 
 def remove(
     site: Site, target: str, *, reason: str | None = None, force: bool = False, dry_run: bool = False
-) -> list[str]:
-    """Delete an entry, or all that a pattern selects, with all that is known of them; return their names.
+) -> list[Removed]:
+    """Delete an entry, or all that a pattern selects, with all that is known of them.
 
-    An entry of ``beat_schedule`` is deleted only by ``force``, since the next start of a beat brings it back.
+    An entry of ``beat_schedule`` is deleted only by ``force``, since the next start of a beat brings it back: one that
+    is named is refused, and those that a pattern selects beside others are left, which the answer says.
     """
     found = find_entries(site, target)
-    _refuse_static(found, "deleted", force)
+    static = set() if force else {stored.name for stored in found if _is_static(stored)}
+    if len(static) == len(found) and not dry_run:
+        refuse_static(found, "deleted", force)
     for stored in [] if dry_run else found:
-        site.schedules.delete(stored.name)
-        note(site, "rm", f"entry:{stored.name}", reason)
-    return [stored.name for stored in found]
+        if stored.name not in static:
+            site.schedules.delete(stored.name)
+            note(site, "rm", f"entry:{stored.name}", reason)
+    left = "beat_schedule declares it, so it stays unless forced: the next start of a beat would bring it back"
+    return [
+        Removed(
+            stored.name, not dry_run and stored.name not in static, left if stored.name in static else None, dry_run
+        )
+        for stored in found
+    ]
 
 
-def _refuse_static(found: list[Stored], done: str, force: bool) -> None:
-    static = [stored.name for stored in found if stored.spec is not None and stored.spec.owner == "static"]
+def refuse_static(found: list[Stored], done: str, force: bool) -> None:
+    """Raise :class:`~celery_zsched.errors.ConflictError` for entries of ``beat_schedule``, unless they are forced."""
+    static = [stored.name for stored in found if _is_static(stored)]
     if static and not force:
         raise ConflictError(
             f"beat_schedule declares {', '.join(map(repr, static[:5]))}, so the next start of a beat undoes it: change "
-            f"the code, pause it, or have it {done} all the same with --force"
+            f"the code, pause it, or have it {done} all the same with --force (in Python, force=True)"
         )
+
+
+def _is_static(stored: Stored) -> bool:
+    return stored.spec is not None and stored.spec.owner == "static"
+
+
+def _refuse_unknown(name: str, fields: Mapping[str, Any]) -> None:
+    faults = unknown_faults(fields, FIELDS, "field")
+    if faults:
+        raise EntryError(f"the entry {name!r} cannot be used: {'; '.join(faults)}")
+
+
+def _after(site: Site, name: str, changed: bool) -> Standing:
+    """Return how an entry stands that was stored, with what is to be minded of its blackouts."""
+    stored = site.schedules.get(name)
+    notices = [] if stored.spec is None else blackout_notices(site, stored.spec)
+    closed = next_closed(stored, closings_of(site.schedules, [stored.spec]), site.schedules.zone)
+    if closed is not None:
+        notices.append(
+            f"its next occurrence lies in the blackout {closed.name!r}, so it is not sent, nor made up for; that ends "
+            f"at {moment(closed.until_us)}"
+        )
+    return dataclasses.replace(standing(stored, changed), notice="; ".join(notices) or None)
 
 
 def _build(site: Site, name: str, fields: Mapping[str, Any], *, trigger: Any = None) -> EntrySpec:

@@ -71,6 +71,16 @@ def closings_of(schedules: Schedules, specs: Iterable[EntrySpec | None]) -> Clos
     return Closings(schedules, (name for spec in specs if spec is not None for name in spec.blackouts))
 
 
+def undefined_blackouts(schedules: Schedules, specs: Iterable[EntrySpec]) -> dict[str, list[str]]:
+    """Return the blackouts that entries name and that are not defined, each with the names of its entries."""
+    naming: dict[str, list[str]] = {}
+    for spec in specs:
+        for name in spec.blackouts:
+            naming.setdefault(name, []).append(spec.name)
+    known = Blackouts(schedules).names() if naming else []
+    return {name: entries for name, entries in naming.items() if name not in known}
+
+
 def require_blackouts(schedules: Schedules, spec: EntrySpec, stored: EntrySpec | None = None) -> None:
     """Raise :class:`~celery_zsched.errors.EntryError` for a blackout that an entry names and that is not defined.
 
@@ -138,11 +148,13 @@ def coming(
 
 def first_open(spec: EntrySpec, now_us: int, closings: Closings, *, zone: str, fired: int = 0) -> int | None:
     """Return the first due moment after now at which an entry is sent; None if it does not come, or is not found."""
+    after_us = now_us
     for _ in range(MOST_IN_A_ROW):
-        found = next(coming(spec, now_us, closings, zone=zone, fired=fired), None)
-        if found is None or found[1] is None:
-            return None if found is None else found[0]
-        now_us = max(now_us + 1, found[1].until_us - spec.jitter_us - 1)
+        nominal_us = planner.next_nominal(spec, after_us, zone=zone, fired=fired)
+        closed = None if nominal_us is None else closings.of(spec, nominal_us, zone)
+        if nominal_us is None or closed is None:
+            return None if nominal_us is None else planner.due_of(spec, nominal_us, zone=zone)
+        after_us = max(nominal_us, closed.until_us - spec.jitter_us - 1)
     return None
 
 

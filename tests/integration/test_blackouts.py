@@ -84,7 +84,9 @@ def test_a_beat_keeps_to_blackouts(
     schedules.server.client.hset("zsched:{schedule}:blackouts", "newer", '{"v":99}')
     beat = project.beat()
     queue = {"options": {"queue": "guarded"}, "app": project.app}
+    blackouts.define(schedules, "undefined", [window])
     Entry("guarded", "note", 0.2, blackouts=("freeze", "undefined"), **queue).save()
+    blackouts.remove(schedules, "undefined", force=True)
     Entry("unreadable", "note", 0.2, blackouts="newer", **queue).save()
     Entry("free", "note", 0.2, options={"queue": "free"}, app=project.app).save()
     assert len(project.collect(8, queue="free")) >= 8

@@ -92,7 +92,14 @@ def test_what_code_declares_is_not_edited_or_deleted_by_mistake(site: Site, proj
         operations.remove(site, "declared")
     with pytest.raises(ConflictError, match="beat_schedule"):
         operations.edit(site, "declared", {"every": 5})
-    assert operations.remove(site, "declared", force=True) == ["declared"]
+    add(site, "own")
+    left, gone = operations.remove(site, "*", dry_run=True)
+    assert (left.entry, left.deleted, gone.entry, gone.notice) == ("declared", False, "own", None)
+    assert left.notice is not None and "beat_schedule" in left.notice
+    assert [(each.entry, each.deleted) for each in operations.remove(site, "*")] == [("declared", False), ("own", True)]
+    with pytest.raises(ConflictError, match="beat_schedule"):
+        operations.remove(site, "*")
+    assert [each.deleted for each in operations.remove(site, "declared", force=True)] == [True]
 
 
 def test_a_pattern_selects_many_and_dry_run_changes_nothing(site: Site) -> None:
@@ -103,10 +110,15 @@ def test_a_pattern_selects_many_and_dry_run_changes_nothing(site: Site) -> None:
     assert [(each.entry, each.state, each.changed) for each in paused] == [
         ("daily a", "paused", True), ("daily b", "paused", True)
     ]  # fmt: skip
-    assert operations.remove(site, "daily*", dry_run=True) == ["daily a", "daily b"]
+    would = operations.remove(site, "daily*", dry_run=True)
+    assert [(each.entry, each.deleted, each.dry_run) for each in would] == [
+        ("daily a", False, True), ("daily b", False, True)
+    ]  # fmt: skip
     assert [row.entry for row in operations.all_entries(site, state="paused")] == ["daily a", "daily b"]
     assert [each.changed for each in operations.resume_tasks(site, "*")] == [True, True, False]
-    assert operations.remove(site, "daily ?") == ["daily a", "daily b"]
+    assert [(each.entry, each.deleted) for each in operations.remove(site, "daily ?")] == [
+        ("daily a", True), ("daily b", True)
+    ]  # fmt: skip
     with pytest.raises(NotFoundError, match="matches"):
         operations.pause_tasks(site, "daily*")
 

@@ -246,9 +246,9 @@ def test_rows_of_django_celery_beat(site: Site) -> None:
     due = site.schedules.get("every").due_us
     assert due is not None
     assert (from_us(due) - last) % timedelta(minutes=5) == timedelta(0)
-    assert operations.next_dues(site, "cron", n=1)[0].endswith("T00:30:00+00:00")
+    assert operations.next_dues(site, "cron", n=1)[0].due.endswith("T00:30:00+00:00")
     assert operations.show(site, "cron")["options"] == {"queue": "q", "priority": 3, "headers": {"h": 1}}
-    assert operations.next_dues(site, "once") == [moment.isoformat()]
+    assert [each.due for each in operations.next_dues(site, "once")] == [moment.isoformat()]
     report = Report()
     take_in(site, read_rows(site, rows, report), report, source="test")
     assert (len(report.unchanged), report.paused) == (4, [])

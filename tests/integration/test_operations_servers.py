@@ -52,4 +52,4 @@ def test_the_verbs_work_on_every_server(site: Site) -> None:
     verbs = [record.verb for record in operations.audit(site)]
     assert verbs[::-1] == ["add", "pause", "resume", "pause", "resume", "pause", "resume", "run", "cancel"]
     assert {finding.check: finding.verdict for finding in operations.doctor(site)}["keys"] == "good"
-    assert operations.remove(site, "hourly") == ["hourly"]
+    assert [each.deleted for each in operations.remove(site, "hourly")] == [True]
