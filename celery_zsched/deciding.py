@@ -105,7 +105,7 @@ class Decider:
                 spec = decode(due.document)
             except ZschedError:
                 continue
-            spec = dataclasses.replace(spec, overlap=spec.overlap or self._rules.overlap)
+            spec = dataclasses.replace(spec, overlap=overlap_of(spec, self._rules))
             if spec.overlap != "allow" or spec.blackouts:
                 specs[due.name] = spec
         return specs
@@ -141,3 +141,8 @@ class Decider:
                 else:
                     marks.append(Mark(name, id_, "sent", until_us=send.expires_us))
         return marks
+
+
+def overlap_of(spec: EntrySpec, rules: planner.Rules) -> str:
+    """Return what holds for an entry that is due while a run of it goes on."""
+    return spec.overlap or rules.overlap

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from celery_zsched import planner
 from celery_zsched.deciding import Decider
 from celery_zsched.entry import EntrySpec, LastRun, Past
 from celery_zsched.errors import EntryError, ScheduleError, ServerError, ServerUnavailableError
+from celery_zsched.inheriting import Inheritance
 from celery_zsched.lookout import Lookout
 from celery_zsched.schedules import Schedules
 from celery_zsched.signals import undisturbed
@@ -32,6 +33,9 @@ BACKOFF_S = (0.2, 1.6)
 
 #: How often the pause doubles at most.
 MOST_DOUBLINGS = 10
+
+#: The share of the lease that the server is told, so that by its end another scheduler has taken over from a dead one.
+TOLD = 0.8
 
 #: How many entries one message of the log names.
 NAMED = 5
@@ -53,6 +57,13 @@ class Publisher(Protocol):
 
     def flush(self) -> None:
         """Return once the broker has all that was sent; :class:`PublishError` if that is not certain."""
+        ...
+
+    def marks(self, entries: Sequence[str]) -> Mapping[str, Sequence[tuple[int, int]]]:
+        """Return what the broker knows of the newest occurrence sent of entries, as (epoch, nominal); see ``Queues``.
+
+        Raises :class:`~celery_zsched.errors.ServerError`.
+        """
         ...
 
 
@@ -80,7 +91,8 @@ class Engine:
         self.on_past: Callable[[str, Past], None] | None = None
         self._publisher = publisher
         self._decider = Decider(schedules, options.rules, lease_s=options.lease_s)
-        self._lease_us = round(options.lease_s * SECOND_US)
+        self._inheritance = Inheritance(schedules, options.rules)
+        self._lease_us = round(TOLD * options.lease_s * SECOND_US)
         self._held: dict[str, Due] = {}
         self._failures = 0
 
@@ -135,6 +147,8 @@ class Engine:
         """Send what is due and move it on; return False if the broker fails, with all that is unsent given back."""
         started = renewed = time.monotonic()
         runs = self.schedules.last_runs([due.name for due in dues])
+        dues, ended = self._inheritance.take(dues, runs, now_us, self._publisher.marks)
+        self._move(ended)
         for chunk in _growing(dues):
             if time.monotonic() - renewed > self.options.lease_s / 3:
                 self._renew()
@@ -192,7 +206,7 @@ class Engine:
             nominal_us, reason = plan.held
             past.append(Past(nominal_us, at_us, reason, missed=last.missed, by=by))
             logger.info("%s was not sent for %s (%s)", spec.name, from_us(nominal_us).isoformat(), reason)
-        return Move(due.hold, plan.next_due_us, last, tuple(past))
+        return Move(due.hold, plan.next_due_us, last, (*self._inheritance.past_of(due.name), *past))
 
     def _move(self, moves: list[Move]) -> None:
         if not moves:

@@ -6,7 +6,7 @@ Our own broker takes the messages of many occurrences in one call; any other get
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -110,6 +110,13 @@ class CeleryPublisher:
             self._batch.flush()
         except Exception as exc:  # by now the messages are made, so whatever fails is the broker's
             raise self._failed(exc) from exc
+
+    def marks(self, entries: Sequence[str]) -> Mapping[str, Sequence[tuple[int, int]]]:
+        """Return the high-water marks of entries, as (epoch, nominal); a broker that is not ours has none."""
+        if self._connection is None:
+            self.warm()
+        queues = self.queues()
+        return {} if queues is None else queues.marks(self._prefix, entries)
 
     def close(self) -> None:
         """Drop the connection; the next message makes a new one."""

@@ -6,6 +6,7 @@ has decided (its reason for being parked). Writing one leaves the others as they
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -226,8 +227,8 @@ class Schedules:
     def resume(self, name: str, *, catch_up: bool = False) -> bool:
         """Put a paused entry back at its next future occurrence; return whether it was this call that did.
 
-        With ``catch_up`` the newest occurrence that the pause has swallowed is due at once. An entry that is not paused
-        is left alone.
+        With ``catch_up`` the newest occurrence that the pause has swallowed is due at once, whatever the misfire rule
+        says. An entry that is not paused is left alone.
         """
         for _ in range(ATTEMPTS):
             now_us, located = self.timeline.look([name])
@@ -243,7 +244,9 @@ class Schedules:
             plan = planner.resume(stored.spec, stored.last, waited_us, now_us, zone=self.zone, catch_up=catch_up)
             due_us = plan.next_due_us
             if plan.sends:
-                due_us = planner.due_of(stored.spec, plan.sends[-1].nominal_us, zone=self.zone)
+                asked_us = plan.sends[-1].nominal_us
+                due_us = planner.due_of(stored.spec, asked_us, zone=self.zone)
+                self._ask_for(stored, asked_us)
             if due_us is None:
                 done = not self.timeline.bury([(name, "", FINISHED, b"")])
             else:
@@ -252,6 +255,12 @@ class Schedules:
                 self.timeline.remove([RESUME + name], spare_leased=True)
                 return True
         raise ConflictError(f"the entry {name!r} is being paused and resumed by others; retry")
+
+    def _ask_for(self, stored: Stored, nominal_us: int) -> None:
+        """Note that a paused entry shall make up for an occurrence: nobody else writes its note while it is paused."""
+        note = dataclasses.replace(stored.last, asked_us=nominal_us).to_json()
+        with self.server.translated("resuming an entry"):
+            self.server.client.hset(self.timeline.keys.notes, stored.name, note)
 
     def remind(self, what: str, at_us: int | None) -> None:
         """Let whichever scheduler runs then be reminded of something at a moment; None takes the reminder back."""

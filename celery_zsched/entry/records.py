@@ -42,6 +42,8 @@ class LastRun:
     held_us: int | None = None
     #: The occurrence that waits until the last run ends (overlap ``buffer_one``).
     buffered_us: int | None = None
+    #: The occurrence that an operator asked to be made up for, whatever the misfire rule says.
+    asked_us: int | None = None
     #: How often in a row the entry could not be computed or sent, and the last reason.
     failures: int = 0
     error: str | None = None

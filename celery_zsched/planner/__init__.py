@@ -1,14 +1,17 @@
 """Pure decisions about entries: which occurrences are due, which are sent, and what comes next."""
 
+from celery_zsched.planner.acknowledge import Found, acknowledge
 from celery_zsched.planner.decide import Plan, Reason, Rules, Send, first, plan, release_buffered, resume
 from celery_zsched.planner.occurrences import due_of, next_nominal, nominals, pending
 from celery_zsched.planner.overlap import plan_alone
 
 __all__ = [
+    "Found",
     "Plan",
     "Reason",
     "Rules",
     "Send",
+    "acknowledge",
     "due_of",
     "first",
     "next_nominal",

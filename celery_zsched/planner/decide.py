@@ -104,6 +104,8 @@ def plan(
         allowed = [] if blackout(now_us) else [at_us for at_us in due if not blackout(at_us)]
         held = "blackout" if due[-1] not in allowed else held
     chosen, buffered_us = _choose(spec, allowed, now_us, zone, rules), last.buffered_us
+    if not chosen and last.asked_us is not None and last.asked_us in allowed:
+        chosen = [last.asked_us]  # an operator's word stands above the misfire rule
     overlap = spec.overlap or rules.overlap
     if overlap == "skip" and (running or len(chosen) > 1):
         chosen, held = [] if running else chosen[:1], "overlap"
@@ -123,11 +125,11 @@ def plan(
     return result
 
 
-def release_buffered(spec: EntrySpec, last: LastRun, now_us: int, *, zone: str = DEFAULT_ZONE) -> Plan:
-    """Return the plan for the moment at which a run has ended: send what ``buffer_one`` kept back, if anything."""
-    coming = Plan((), last.next_nominal_us, None, last)
-    if last.next_nominal_us is not None:
-        coming = dataclasses.replace(coming, next_due_us=due_of(spec, last.next_nominal_us, zone=zone))
+def release_buffered(spec: EntrySpec, last: LastRun, coming: Plan, now_us: int, *, zone: str = DEFAULT_ZONE) -> Plan:
+    """Return the plan for the moment at which a run has ended: send what ``buffer_one`` kept back, if anything.
+
+    ``coming`` is the plan that only waits for the next occurrence: the one on record may be of an older schedule.
+    """
     if last.buffered_us is None:
         return coming
     return _conclude(spec, last, [], 0, [last.buffered_us], "buffered", None, coming, now_us, zone)
@@ -155,7 +157,8 @@ def _upcoming(spec: EntrySpec, after_us: int, now_us: int, zone: str, last: Last
         due_us = due_of(spec, nominal_us, zone=zone)
         if due_us > now_us:
             return Plan((), nominal_us, due_us, dataclasses.replace(last, next_nominal_us=nominal_us))
-        nominal_us = next_nominal(spec, max(nominal_us, now_us), zone=zone, fired=last.fired)
+        # An occurrence from before now may be due later, by its jitter.
+        nominal_us = next_nominal(spec, max(nominal_us, now_us - spec.jitter_us - 1), zone=zone, fired=last.fired)
     return Plan((), None, None, dataclasses.replace(last, next_nominal_us=None))
 
 
@@ -203,6 +206,7 @@ def _conclude(
         missed=0 if sends else last.missed + missed,
         missed_total=last.missed_total + missed,
         buffered_us=buffered_us,
+        asked_us=None,
         failures=0,
         error=None,
     )

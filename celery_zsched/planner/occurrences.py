@@ -48,6 +48,16 @@ def due_of(spec: EntrySpec, nominal_us: int, *, zone: str = DEFAULT_ZONE) -> int
     return nominal_us + int.from_bytes(digest, "big") % room_us
 
 
+def is_due(spec: EntrySpec, due_us: int, *, zone: str = DEFAULT_ZONE) -> bool:
+    """Return whether an occurrence of the entry is due at this very moment."""
+    for nominal_us in nominals(spec, due_us - spec.jitter_us - 1, zone=zone):
+        if nominal_us > due_us:
+            return False
+        if due_of(spec, nominal_us, zone=zone) == due_us:
+            return True
+    return False
+
+
 def pending(spec: EntrySpec, last: LastRun, due_us: int, *, zone: str = DEFAULT_ZONE) -> int:
     """Return the nominal time of the occurrence that the moment ``due_us`` on the timeline stands for.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 from celery_zsched.entry import EntrySpec, LastRun
 from celery_zsched.planner.decide import Plan, Rules, _upcoming, plan, release_buffered
-from celery_zsched.planner.occurrences import due_of, nominals
+from celery_zsched.planner.occurrences import is_due
 from celery_zsched.triggers import DEFAULT_ZONE
 
 #: An entry that has nothing to come but what ``buffer_one`` keeps back waits so long at most before it is looked at.
@@ -31,28 +31,18 @@ def plan_alone(
     ``outstanding`` are the ids of its runs that are not over, ``id_of`` gives the id of an occurrence. A run that is
     outstanding is no hindrance to itself: a scheduler that finds it half sent sends it again.
     """
-    if last.buffered_us is not None and not _is_due(spec, due_us, zone):
+    if last.buffered_us is not None and not is_due(spec, due_us, zone=zone):
         # Called by the end of a run, before any further occurrence was due.
         coming = _upcoming(spec, due_us - spec.jitter_us - 1, due_us, zone, last)
         if coming.next_due_us is None or coming.next_due_us > now_us:
             if set(outstanding) - {id_of(last.buffered_us)}:
                 return _patient(coming, now_us)
-            return release_buffered(spec, coming.last, now_us, zone=zone)
+            return release_buffered(spec, last, coming, now_us, zone=zone)
         due_us = coming.next_due_us
     free = plan(spec, last, due_us, now_us, zone=zone, rules=rules, blackout=blackout)
     if set(outstanding) - {id_of(send.nominal_us) for send in free.sends}:
         free = plan(spec, last, due_us, now_us, zone=zone, rules=rules, blackout=blackout, running=True)
     return _patient(free, now_us)
-
-
-def _is_due(spec: EntrySpec, due_us: int, zone: str) -> bool:
-    """Return whether an occurrence of the entry is due at this very moment."""
-    for nominal_us in nominals(spec, due_us - spec.jitter_us - 1, zone=zone):
-        if nominal_us > due_us:
-            return False
-        if due_of(spec, nominal_us, zone=zone) == due_us:
-            return True
-    return False
 
 
 def _patient(decided: Plan, now_us: int) -> Plan:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from celery import Celery
 
 from celery_zsched.beat import Scheduler
-from celery_zsched.engine import BACKOFF_S, Engine, Options
+from celery_zsched.engine import BACKOFF_S, Engine, Options, PublishError
 from celery_zsched.entry import EntrySpec
 from celery_zsched.lookout import Lookout
 from celery_zsched.publishing import CeleryPublisher
+from celery_zsched.runs import Runs
 from celery_zsched.schedules import Schedules
 from celery_zsched.stored import State
 from celery_zsched.types import SECOND_US, from_us
@@ -50,6 +53,10 @@ class Pair:
         """Take what was sent."""
         with self.app.connection_for_read() as connection:
             return [sent for message in messages(connection, "celery") if (sent := sent_of(message)) is not None]
+
+    def runs_end(self, name: str, sent: list[Sent]) -> None:
+        """Say, as a worker does, that runs of an entry are over."""
+        Runs(self.schedules).end([(name, one.task_id) for one in sent])
 
     def close(self) -> None:
         """Drop the connections."""
@@ -147,8 +154,47 @@ def test_whichever_step_a_scheduler_dies_at_the_occurrence_is_sent_once(ours: Pa
     finish(heir, ours.schedules, "once")
     (sent,) = ours.sent()
     stored = ours.schedules.get("once")
-    assert (stored.last.nominal_us, stored.last.fired) == (sent.nominal_us, 1)
+    assert (stored.last.nominal_us, stored.last.fired, stored.last.task_id) == (sent.nominal_us, 1, sent.task_id)
+    (past,) = ours.schedules.history("once")
+    assert (past.nominal_us, past.outcome, past.task_id) == (sent.nominal_us, "sent", sent.task_id)
     heir.close()
+
+
+@pytest.mark.parametrize("rules", [{}, {"overlap": "skip"}, {"misfire": "all"}], ids=str)
+@pytest.mark.parametrize("step", ["sent", "told that it failed"])
+def test_what_is_sent_late_is_not_told_that_what_was_sent_was_missed(
+    ours: Pair, step: str, rules: dict[str, Any]
+) -> None:
+    """Whoever comes after one that was killed, or that had no answer, finds by the broker's mark what was sent."""
+    (victim, publisher), (heir, _) = ours.engine(), ours.engine()
+    spec = entry("often", 0.4, **rules)
+    ours.due(spec)
+    flush = publisher.flush
+
+    def stop() -> None:
+        flush()
+        raise KilledError if step == "sent" else PublishError("no answer came")
+
+    publisher.flush = stop  # type: ignore[method-assign]
+    with contextlib.suppress(KilledError):
+        victim.turn(0)
+    first, sent = ours.sent(), list[Sent]()
+    assert len(first) == 1
+
+    def there() -> bool:
+        heir.turn(0.1)
+        sent.extend(ours.sent())
+        ours.runs_end("often", [*first, *sent])
+        return len(sent) >= 2
+
+    wait_until(there, timeout_s=10, what="the heir to go on")
+    heir.close()
+    every = [*first, *sent]
+    distances = [(b.nominal_us - a.nominal_us) // 400_000 - 1 for a, b in pairwise(every)]
+    assert [one.missed for one in every] == [0, *distances]
+    last = ours.schedules.get("often").last
+    assert (last.fired, last.missed_total) == (len(every), sum(distances) + last.missed)
+    assert len(ours.schedules.history("often")) == len(every)
 
 
 def test_an_entry_that_is_deleted_and_made_anew_begins_anew(ours: Pair) -> None:

@@ -100,12 +100,14 @@ def test_a_daily_entry_resumed_in_the_evening_is_due_tomorrow(schedules: Schedul
     ) == timedelta(days=1)
 
 
-@pytest.mark.parametrize("jitter_s", [0, 600])
+@pytest.mark.parametrize(
+    ("jitter_s", "rules"), [(0, {}), (600, {}), (0, {"misfire": "skip"}), (0, {"grace": 60})], ids=str
+)
 def test_asked_to_catch_up_it_runs_once_for_the_newest_occurrence_that_was_swallowed(
-    schedules: Schedules, jitter_s: float
+    schedules: Schedules, jitter_s: float, rules: dict[str, Any]
 ) -> None:
-    """Three and a half hours went by: one run, for the last full hour, and the next an hour after that."""
-    spec = entry("report", 3600, jitter=jitter_s)
+    """Three and a half hours went by: one run, whatever the misfire rule, and the next an hour after that."""
+    spec = entry("report", 3600, jitter=jitter_s, **rules)
     now_us = schedules.now_us()
     installed = spec.installed(now_us - 5 * HOUR_US - HOUR_US // 2)
     first_us = installed.anchor_us + 2 * HOUR_US  # type: ignore[operator]
@@ -113,7 +115,7 @@ def test_asked_to_catch_up_it_runs_once_for_the_newest_occurrence_that_was_swall
     schedules.pause("report", paused())
     schedules.resume("report", catch_up=True)
     due = claimed(schedules)
-    plan = planner.plan(installed, LastRun(), due.due_us, schedules.now_us())
+    plan = planner.plan(installed, schedules.last_runs(["report"])["report"], due.due_us, schedules.now_us())
     assert [(send.nominal_us, send.missed) for send in plan.sends] == [(first_us + 3 * HOUR_US, 0)]
     assert plan.next_nominal_us == first_us + 4 * HOUR_US
 

@@ -15,12 +15,14 @@ from celery_zsched.entry import EntrySpec, LastRun, build
 from celery_zsched.planner import (
     Plan,
     Rules,
+    acknowledge,
     due_of,
     first,
     next_nominal,
     nominals,
     pending,
     plan,
+    plan_alone,
     release_buffered,
     resume,
 )
@@ -227,10 +229,10 @@ def test_buffer_one_keeps_the_newest_back() -> None:
     assert (one.sends, one.held, one.last.buffered_us) == ((), (at("05 14:00"), "buffered"), at("05 14:00"))
     two = wake(spec, "05 15:00", "05 15:00", one.last, running=True)
     assert (two.sends, two.last.buffered_us, two.last.missed) == ((), at("05 15:00"), 1)
-    ended = release_buffered(spec, two.last, at("05 15:20"))
+    ended = release_buffered(spec, two.last, first(spec, at("05 15:20"), last=two.last), at("05 15:20"))
     assert sent(ended) == [("05 15:00", "schedule", 1)]
     assert (show(ended.next_due_us), ended.last.buffered_us, ended.last.missed) == ("05 16:00", None, 0)
-    assert release_buffered(spec, ended.last, at("05 15:30")).sends == ()
+    assert release_buffered(spec, ended.last, ended, at("05 15:30")) is ended
     late = wake(spec, "05 16:00", "05 16:00", two.last)
     assert sent(late) == [("05 15:00", "schedule", 1)]
     assert late.last.buffered_us == at("05 16:00")
@@ -262,6 +264,52 @@ def test_resuming_waits_for_the_next_future_occurrence() -> None:
     assert resume(daily, paused, at("05 17:00"), at("05 16:00"), catch_up=True).sends == ()
     hourly = LastRun(next_nominal_us=at("05 01:00"))
     assert show(resume(entry(), hourly, at("05 01:00"), at("05 01:55")).next_due_us) == "05 02:00"
+
+
+@pytest.mark.parametrize(("rules", "now"), [({"misfire": "skip"}, "05 20:00"), ({"grace": 60}, "05 20:00")])
+def test_what_an_operator_asked_for_stands_above_the_misfire_rule(rules: dict[str, Any], now: str) -> None:
+    """It is sent once however late, if nothing newer goes in its place, and is not asked for any more then."""
+    spec = entry(crontab(0, 17), **rules)
+    asked = LastRun(asked_us=at("05 17:00"))
+    made = wake(spec, "05 17:00", now, asked)
+    assert (sent(made), made.last.asked_us) == ([("05 17:00", "catch-up", 0)], None)
+    assert wake(spec, "05 17:00", now).sends == ()
+    newer = wake(spec, "05 17:00", "06 17:00", asked)
+    assert (sent(newer), newer.last.asked_us) == ([("06 17:00", "schedule", 1)], None)
+
+
+def test_a_jitter_longer_than_the_interval_hides_no_occurrence() -> None:
+    """What was nominal before the end of a run and is due after it comes next."""
+    spec = entry(overlap="buffer_one", schedule=60, jitter=3600)
+    nominal_us = next(each for each in nominals(spec, at("05 14:00")) if due_of(spec, each) - each > 2 * SECOND_US)
+    last = LastRun(nominal_us=nominal_us - 60 * SECOND_US, buffered_us=nominal_us - 60 * SECOND_US)
+    made = plan_alone(
+        spec, last, nominal_us + SECOND_US, nominal_us + SECOND_US, outstanding=(), id_of=lambda each: str(each)
+    )
+    assert (len(made.sends), made.next_nominal_us) == (1, nominal_us)
+
+
+def found(spec: EntrySpec, due: str, sent_: str, last: LastRun | None = None) -> Any:
+    """Return what is found of an occurrence that was sent: (nominal times, fired, missed in all, next due)."""
+    what = acknowledge(spec, last or LastRun(), at(due), at(sent_), at("05 18:30"))
+    if what is None:
+        return None
+    return [show(each) for each in what.nominals_us], what.last.fired, what.last.missed_total, show(what.due_us)
+
+
+def test_what_was_sent_and_not_moved_on_is_neither_missed_nor_sent_again() -> None:
+    """By the policy, one stood for those before it or each was sent; what is on record is left as it is."""
+    assert found(entry(), "05 14:00", "05 14:00") == (["05 14:00"], 1, 0, "05 15:00")
+    assert found(entry(), "05 14:00", "05 16:00") == (["05 16:00"], 1, 2, "05 17:00")
+    each = entry(misfire="all")
+    assert found(each, "05 14:00", "05 16:00") == (["05 14:00", "05 15:00", "05 16:00"], 3, 0, "05 17:00")
+    assert found(entry(count=1), "05 14:00", "05 14:00") == (["05 14:00"], 1, 0, None)
+    assert found(entry(), "05 14:00", "05 13:00", LastRun(nominal_us=at("05 13:00"))) is None
+    assert found(entry(), "05 14:00", "05 13:00") is None
+    assert found(entry(), "05 14:00", "05 14:30") is None
+    kept = LastRun(nominal_us=at("05 12:00"), fired=1, buffered_us=at("05 13:00"))
+    assert found(entry(overlap="buffer_one"), "05 14:00", "05 13:00", kept) == (["05 13:00"], 2, 0, "05 14:00")
+    assert found(entry(overlap="buffer_one"), "05 13:20", "05 13:00", kept) == (["05 13:00"], 2, 0, "05 14:00")
 
 
 def test_which_occurrence_a_due_stands_for() -> None:
