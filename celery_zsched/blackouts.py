@@ -6,7 +6,6 @@ open, and what it misses then is not made up for.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -14,6 +13,9 @@ from typing import Any
 
 from celery_zsched.blackout_store import Blackouts
 from celery_zsched.errors import ConflictError, EntryError, NotFoundError
+from celery_zsched.guesses import asked_of
+from celery_zsched.operations.records import note as put_on_record
+from celery_zsched.operations.site import Site, whoami
 from celery_zsched.schedules import Schedules
 from celery_zsched.types import from_us
 from celery_zsched.windows import Blackout, Openings, read_calendar
@@ -52,16 +54,20 @@ def define(
     calendar: bytes | str | None = None,
     zone: str | None = None,
     note: str | None = None,
+    reason: str | None = None,
+    by: str | None = None,
 ) -> Blackout:
     """Store a blackout, in place of one of the same name; schedulers know of it within a second.
 
     ``windows`` are dates, pairs, ISO 8601 text or recurring ones (see :func:`~celery_zsched.windows.window_of`),
     ``calendar`` is the content of an ``.ics`` file; either or both. ``zone`` is that of days and moments without an
-    offset; the app's if not given. Raises :class:`~celery_zsched.errors.ScheduleError` with every fault.
+    offset; the app's if not given. Who did it (``by``, this user if not given) and why (``reason``) are on record.
+    Raises :class:`~celery_zsched.errors.ScheduleError` with every fault.
     """
     every = [*windows, *(read_calendar(calendar) if calendar is not None else ())]
     blackout = Blackout.of(name, every, zone=zone, note=note)
     Blackouts(schedules).put(blackout)
+    _record(schedules, by, "blackout set", name, reason, windows=len(blackout.windows))
     return blackout
 
 
@@ -101,8 +107,10 @@ def users(schedules: Schedules, name: str) -> list[str]:
     return sorted(each.name for each in schedules.all() if each.spec is not None and name in each.spec.blackouts)
 
 
-def remove(schedules: Schedules, name: str, *, force: bool = False) -> None:
-    """Remove a blackout.
+def remove(
+    schedules: Schedules, name: str, *, force: bool = False, reason: str | None = None, by: str | None = None
+) -> None:
+    """Remove a blackout; who did it (``by``, this user if not given) and why (``reason``) are on record.
 
     Raises :class:`~celery_zsched.errors.ConflictError` while entries name it, unless forced (it then closes nothing for
     them), and :class:`~celery_zsched.errors.NotFoundError`.
@@ -117,6 +125,7 @@ def remove(schedules: Schedules, name: str, *, force: bool = False) -> None:
         )
     if not store.remove(name):
         raise _unknown(store, name)
+    _record(schedules, by, "blackout rm", name, reason)
 
 
 def _coming(schedules: Schedules, blackout: Blackout, now_us: int, n: int) -> list[Opening]:
@@ -125,7 +134,8 @@ def _coming(schedules: Schedules, blackout: Blackout, now_us: int, n: int) -> li
 
 
 def _unknown(store: Blackouts, name: str) -> NotFoundError:
-    names = store.names()
-    near = difflib.get_close_matches(name, names, n=NAMED) or names[:NAMED]
-    hint = f"; there are {', '.join(map(repr, near))}" if near else "; there are none at all"
-    return NotFoundError(f"there is no blackout {name!r}{hint}")
+    return NotFoundError(f"there is no blackout {name!r}{asked_of(name, store.names(), 'blackouts')}")
+
+
+def _record(schedules: Schedules, by: str | None, verb: str, name: str, reason: str | None, **detail: Any) -> None:
+    put_on_record(Site(None, schedules, by or whoami()), verb, f"blackout:{name}", reason, **detail)

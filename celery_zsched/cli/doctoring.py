@@ -76,11 +76,11 @@ def blackout_set(
     WINDOWS are days (2026-12-25) or ranges (2026-12-24/2026-12-26, 2026-12-31T18:00/2027-01-01T06:00).
     """
     from celery_zsched import blackouts
-    from celery_zsched.operations.records import note
 
     calendar = ics.read() if ics is not None else None
-    made = blackouts.define(site.schedules, name, windows, calendar=calendar, zone=zone, note=remark)
-    note(site, "blackout set", f"blackout:{name}", reason, windows=len(made.windows))
+    made = blackouts.define(
+        site.schedules, name, windows, calendar=calendar, zone=zone, note=remark, reason=reason, by=site.by
+    )
     out.one({"name": name, "windows": len(made.windows)}, f"{name}: stored, {plural(len(made.windows), 'window')}")
 
 
@@ -91,10 +91,8 @@ def blackout_set(
 def blackout_remove(site: Site, out: Output, name: str, force: bool, reason: str | None) -> None:
     """Remove a blackout that no entry names; with --force also one that entries name."""
     from celery_zsched import blackouts
-    from celery_zsched.operations.records import note
 
-    blackouts.remove(site.schedules, name, force=force)
-    note(site, "blackout rm", f"blackout:{name}", reason)
+    blackouts.remove(site.schedules, name, force=force, reason=reason, by=site.by)
     out.one({"name": name, "deleted": True}, f"{name}: deleted")
 
 

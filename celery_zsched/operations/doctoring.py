@@ -11,6 +11,7 @@ from typing import Any
 from celery_zsched.connection import Server
 from celery_zsched.errors import ZschedError
 from celery_zsched.keys import SCHEDULE_TIMELINE, ScheduleKeys, TimelineKeys, pauses_key
+from celery_zsched.operations.guarding import undefined_blackouts
 from celery_zsched.operations.liveness import beats, health
 from celery_zsched.operations.planning import plan
 from celery_zsched.operations.site import Site
@@ -59,9 +60,25 @@ def doctor(site: Site) -> list[Finding]:
                 "set broker_url = 'zsched+redis://…' for both",
             )
         )  # fmt: skip
-    for check in (_leftovers, _beats, _declared, _options):
+    for check in (_leftovers, _beats, _declared, _blackouts, _options):
         findings += _guarded(check.__name__.removeprefix("_"), lambda check=check: check(site))  # type: ignore[misc]
     return findings
+
+
+def _blackouts(site: Site) -> Iterator[Finding]:
+    specs = (stored.spec for stored in site.schedules.all() if stored.spec is not None)
+    undefined = undefined_blackouts(site.schedules, specs)
+    for name, entries in sorted(undefined.items()):
+        yield Finding(
+            "blackouts",
+            LOOK,
+            f"there is no blackout {name!r}, which is named by {', '.join(map(repr, sorted(entries)[:5]))}"
+            f"{f' and {len(entries) - 5:,} more' if len(entries) > 5 else ''}: it closes nothing, so they are sent as "
+            "if it were not named",
+            "define it with `celery zsched blackout set`, or mend the name with `celery zsched edit`",
+        )
+    if not undefined:
+        yield Finding("blackouts", GOOD, "every blackout that an entry names is defined")
 
 
 def _plain(server: Server) -> str:

@@ -45,7 +45,7 @@ def test_a_calendar_and_a_list_go_together(schedules: Schedules) -> None:
 
 def test_an_unknown_blackout_is_told_with_likely_ones(schedules: Schedules) -> None:
     """Who mistypes a name is shown what there is."""
-    with pytest.raises(NotFoundError, match="none at all"):
+    with pytest.raises(NotFoundError, match="no blackouts at all"):
         blackouts.preview(schedules, "holiday")
     blackouts.define(schedules, "holidays", ["2099-01-01"])
     with pytest.raises(NotFoundError, match="'holidays'"):

@@ -45,7 +45,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("publishing", "run_leases"),
     ("context",),
     ("operations",),
-    ("api", "transport", "beat", "control", "testing"),
+    ("api", "blackouts", "transport", "beat", "control", "testing"),
     ("cli", "redbeat"),
     ("__init__",),
 )
