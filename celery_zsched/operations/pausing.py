@@ -35,8 +35,8 @@ def pause_task(
 ) -> Standing | Holding:
     """Hold something back until it is resumed: an entry, the messages of a task, a queue, or one message.
 
-    The pause ends by itself at ``until`` (a moment) or after ``lasting`` (a duration), if one is given; see
-    :mod:`celery_zsched.operations.moments`. Of those who do the same ``request``, all let it end at the same moment.
+    The pause ends by itself at ``until`` (a moment; without an offset in the entry's zone, or the app's) or after
+    ``lasting`` (a duration), if one is given; see :mod:`celery_zsched.operations.moments`. Of those who do the same ``request``, all let it end at the same moment.
     ``tell`` lets workers know, that give back what they have received of a task and not started; ``sweep_s`` is for how
     long its messages are parked before this answers (None: all of them), the rest is when they are come across. A
     target that says by its prefix that it is a task or a queue need not be known; a notice says so. With ``dry_run``
@@ -47,12 +47,14 @@ def pause_task(
     quarantine, or a message that is with a worker already.
     """
     found = resolve(site, target)
-    end_us = _end_us(site, until, lasting, request)
-    if found.kind != "entry":
+    stored = find_entry(site, found.name) if found.kind == "entry" else None
+    zone = stored.spec.zone if stored is not None and stored.spec is not None else None
+    end_us = _end_us(site, until, lasting, request, zone)
+    if stored is None:
         return pause_messages(
             site, found, reason=reason, until_us=end_us, progress=progress, tell=tell, sweep_s=sweep_s, dry_run=dry_run
         )
-    return _pause(site, find_entry(site, found.name), reason, end_us, dry_run)
+    return _pause(site, stored, reason, end_us, dry_run)
 
 
 def pause_tasks(
@@ -154,7 +156,9 @@ def _would_be_resumed(site: Site, stored: Stored) -> Standing:
     return dataclasses.replace(standing(after, True), dry_run=True)
 
 
-def _end_us(site: Site, until: str | None, lasting: str | float | None, request: str | None) -> int | None:
+def _end_us(
+    site: Site, until: str | None, lasting: str | float | None, request: str | None, zone: str | None = None
+) -> int | None:
     if until is None and lasting is None:
         return None
     if until is not None and lasting is not None:
@@ -163,7 +167,7 @@ def _end_us(site: Site, until: str | None, lasting: str | float | None, request:
     if lasting is not None:
         end_us = now_us + duration_us(lasting)
     else:
-        end_us = moment_us(until or "", now_us, site.schedules.zone)
+        end_us = moment_us(until or "", now_us, zone or site.schedules.zone)
     if end_us <= now_us:
         raise EntryError(f"the pause would end at {until or lasting}, which is over; give a moment to come")
     return end_us if request is None else agree(site, request, end_us)

@@ -88,6 +88,10 @@ def run_task(
     own = None
     if args is not None or kwargs is not None:
         own = (list(args or ()), dict(kwargs or {}))
+    if own is not None:
+        _check_call(site, spec.task, *own)
+    elif spec.arguments is not None and not spec.lazy:
+        _check_call(site, spec.task, *spec.arguments.arguments())
     known_s = KNOWN_S if request else FOLD_S
 
     def send() -> dict[str, Any]:
@@ -123,6 +127,19 @@ def _check_arguments(args: object, kwargs: object) -> None:
         raise EntryError(f'the kwargs of a run are a mapping from names, such as {{"a": 1}}, not {kwargs!r:.200}')
 
 
+def _check_call(site: Site, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise :class:`~celery_zsched.errors.EntryError` if a task that the app knows cannot be called like that."""
+    site.app.loader.import_default_modules()
+    task = site.app.tasks.get(name)
+    check = getattr(task, "__header__", None) if getattr(task, "typing", False) else None
+    if check is None:
+        return
+    try:
+        check(*args, **kwargs)
+    except TypeError as exc:
+        raise EntryError(f"the task {name!r} cannot be called with these arguments: {exc}") from None
+
+
 def _run_by_name(
     site: Site,
     name: str,
@@ -137,6 +154,7 @@ def _run_by_name(
             f"this app has no task {name!r}, and a worker would throw its message away"
             f"{asked_of(name, task_names(site), 'tasks of the app')}"
         )
+    _check_call(site, name, args or (), kwargs or {})
 
     def send() -> dict[str, Any]:
         now_us = site.schedules.now_us()
