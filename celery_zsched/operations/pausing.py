@@ -36,7 +36,8 @@ def pause_task(
     """Hold something back until it is resumed: an entry, the messages of a task, a queue, or one message.
 
     The pause ends by itself at ``until`` (a moment; without an offset in the entry's zone, or the app's) or after
-    ``lasting`` (a duration), if one is given; see :mod:`celery_zsched.operations.moments`. Of those who do the same ``request``, all let it end at the same moment.
+    ``lasting`` (a duration), if one is given; see :mod:`celery_zsched.operations.moments`. Of those who do the same
+    ``request``, all let it end at the same moment.
     ``tell`` lets workers know, that give back what they have received of a task and not started; ``sweep_s`` is for how
     long its messages are parked before this answers (None: all of them), the rest is when they are come across. A
     target that says by its prefix that it is a task or a queue need not be known; a notice says so. With ``dry_run``
