@@ -157,7 +157,7 @@ def url_of(client: Any) -> str:
     """Return the URL that a kombu connection is for, without the transport's own prefix."""
     if isinstance(client.cycle, Alternatives) and client.cycle.current is not None:
         return client.cycle.current
-    hostname = client.hostname or "localhost"
+    hostname = client.hostname or ""
     if "://" in hostname:
         url = str(hostname).removeprefix(f"{ALIAS}+")
         if url.startswith(("sentinel", "cluster")) and len(client.alt or ()) > 1:
@@ -168,6 +168,8 @@ def url_of(client: Any) -> str:
     user = quote(client.userid or "", safe="")
     if client.password:
         user += ":" + quote(client.password() if callable(client.password) else client.password, safe="")
+    if not hostname and scheme != "unix":  # a socket has a path only
+        hostname = "localhost"
     where = f"{hostname}:{client.port}" if client.port else hostname
     path = (client.virtual_host or "").strip("/")
     return f"{scheme}://{user}{'@' if user else ''}{where}/{quote(path)}"

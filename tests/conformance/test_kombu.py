@@ -5,12 +5,13 @@ Needs a checkout of kombu, named by KOMBU_CHECKOUT: see run.sh.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import kombu
 import pytest
@@ -26,25 +27,37 @@ pytestmark = [
 ]
 
 
-def suite() -> ModuleType:
-    """Return kombu's module of base classes, or one of empty classes where there is no checkout."""
+#: The classes that are run, by the module of the checkout's ``t/integration`` that has them.
+CLASSES = {
+    "common": (
+        "BasicFunctionality",
+        "BaseExchangeTypes",
+        "BaseTimeToLive",
+        "BasePriority",
+        "BaseMessage",
+        "BaseEventLoop",
+        "BaseFailover",
+    ),
+    "test_redis": ("test_RedisPublishBatch",),
+}
+
+
+def suite() -> Any:
+    """Return kombu's classes by name: those of the checkout, or empty ones where there is no checkout."""
     if not CHECKOUT:
-        empty = ModuleType("empty")
-        for name in ("BasicFunctionality", "BaseExchangeTypes", "BaseTimeToLive", "BasePriority", "BaseMessage"):
-            setattr(empty, name, type(name, (), {}))
-        empty.BaseFailover = empty.BasicFunctionality  # type: ignore[attr-defined]
-        return empty
-    spec = importlib.util.spec_from_file_location(
-        "kombu_integration_common", Path(CHECKOUT) / "t" / "integration" / "common.py"
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+        return SimpleNamespace(**{name: type(name, (), {}) for names in CLASSES.values() for name in names})
+    # A package of its own name, so that its modules find each other and nobody else's `t`.
+    package = ModuleType("kombu_integration")
+    package.__path__ = [str(Path(CHECKOUT) / "t" / "integration")]
+    sys.modules[package.__name__] = package
+    found = {}
+    for module, names in CLASSES.items():
+        loaded = importlib.import_module(f"{package.__name__}.{module}")
+        found.update({name: getattr(loaded, name) for name in names})
+    return SimpleNamespace(**found)
 
 
-common: Any = suite()
+common = suite()
 
 
 @pytest.fixture(params=[None, {"global_keyprefix": "_prefixed_"}], ids=["plain", "prefixed"])
@@ -105,5 +118,28 @@ class TestMessage(common.BaseMessage):  # type: ignore[misc]
     """Ending a message in each way."""
 
 
+class TestEventLoop(common.BaseEventLoop):  # type: ignore[misc]
+    """Consuming by kombu's event loop, acknowledged from another thread."""
+
+
+class TestPublishBatch(common.test_RedisPublishBatch):  # type: ignore[misc]
+    """Batches: of kombu's Redis suite, what does not look at its keys and channels (docs/conformance.md)."""
+
+    test_retry_on_timeout_keeps_publication_immediate = None  # batches are safe to retry here
+    test_fanout_is_deferred_until_flush = None  # listens on a channel of a name of kombu's
+
+
 class TestFailover(common.BaseFailover):  # type: ignore[misc]
     """Going on to the next URL."""
+
+    def test_failover_switches_to_alternate_url(
+        self, failover_connection: kombu.Connection, valkey: RunningServer
+    ) -> None:
+        """A first URL that leads nowhere is left for the second, and its scheme is kept."""
+        # kombu's own reads Connection.port before it connects, which kombu leaves empty for every URL of the form
+        # name+scheme://, since it is the transport that reads those.
+        assert failover_connection.connect()
+        assert failover_connection.connected
+        assert failover_connection.transport_cls == f"zsched+{urlsplit(valkey.url).scheme}"
+        assert failover_connection.default_channel.broker.server.masked == valkey.url
+        failover_connection.close()

@@ -140,6 +140,15 @@ def test_a_plain_url_with_the_transport_named_apart(valkey: RunningServer) -> No
     connection.release()
 
 
+def test_a_connection_is_switched_to_a_socket(valkey: RunningServer) -> None:
+    """kombu's `switch` takes a connection to the URL of a unix socket as it does to one of a host."""
+    connection = kombu.Connection("zsched+redis://127.0.0.1:1")
+    connection.switch(f"zsched+{valkey.url}")
+    assert connection.connect()
+    assert connection.default_channel.broker.server.masked == valkey.url
+    connection.release()
+
+
 def test_passwords_are_never_shown(start_server: Callable[..., RunningServer]) -> None:
     """Neither the URL for people nor an error shows the password."""
     server = start_server(tcp=True)
