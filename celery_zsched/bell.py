@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from celery_zsched.errors import ServerError, ServerUnavailableError
@@ -30,6 +30,8 @@ class Pop:
         self.keys: tuple[str, ...] = ()
         #: By when the server must have answered, by our monotonic clock; None while nothing is outstanding.
         self.due_back: float | None = None
+        #: Called before the connection is dropped: who watches its descriptor must let go of it.
+        self.on_close: Callable[[], object] | None = None
 
     @property
     def armed(self) -> bool:
@@ -79,6 +81,8 @@ class Pop:
         """Drop the connection; an outstanding pop ends with it, and may take a ring with it."""
         wire, self._wire, self.due_back = self._wire, None, None
         if wire is not None:
+            if self.on_close is not None:
+                self.on_close()
             with contextlib.suppress(OSError, ServerError):
                 wire.close()
 

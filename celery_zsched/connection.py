@@ -83,12 +83,8 @@ class Server:
         """
         with self.translated("connecting"):
             where: dict[str, Any] = {}
-            client = self.client if self.address.kind == "cluster" else None
-            if isinstance(client, RedisCluster):
-                if self._topology_is_old:
-                    self._topology_is_old = False
-                    client.nodes_manager.initialize()
-                node = client.get_node_from_key(key) if key else client.get_default_node()
+            node = self.node_of(key)
+            if node is not None:
                 where = {"host": node.host, "port": node.port}
             link = Link(**{**self._link_kwargs, "health_check_interval": 0, **where})
             try:
@@ -97,6 +93,20 @@ class Server:
                 self._forget_topology()
                 raise
             return Dedicated(link, self._forget_topology)
+
+    def node_of(self, key: str = "") -> ClusterNode | None:
+        """Return the node of a cluster that owns ``key`` (any, if it is empty); None where there is no cluster.
+
+        Once a node has said that it is another's, the cluster is asked anew. Errors are redis-py's own.
+        """
+        client = self.client if self.address.kind == "cluster" else None
+        if not isinstance(client, RedisCluster):
+            return None
+        if self._topology_is_old:
+            self._topology_is_old = False
+            client.nodes_manager.initialize()
+        node: ClusterNode = client.get_node_from_key(key) if key else client.get_default_node()
+        return node
 
     def translated(self, doing: str) -> Translated:
         """Return a context manager (and decorator) that turns redis-py's errors into ours.

@@ -10,6 +10,7 @@ from typing import Any
 from kombu.utils.scheduling import cycle_by_name
 
 from celery_zsched import message as wire_format
+from celery_zsched.errors import ZschedError
 from celery_zsched.transport import delivery
 from celery_zsched.transport.declaring import DeclaringChannel
 from celery_zsched.transport.fanout import Subscription, matcher
@@ -49,6 +50,8 @@ class Channel(SendingChannel, DeclaringChannel):
         self._in_turn = self.broker.settings.queue_order_strategy == "round_robin"
         self._buffered = 0
         self._claimed_at = 0.0
+        #: Why a queue could not be claimed from while others could.
+        self._failure: ZschedError | None = None
         #: Claims that are sent ahead, when an event loop drives this.
         self.flight: Flight | None = None
         #: Queue -> the exchange and binding key by which it gets broadcasts.
@@ -168,6 +171,8 @@ class Channel(SendingChannel, DeclaringChannel):
         """Claim what credit and appetite allow; return whether anything came. May take several round trips."""
         if self.finish_claim():
             return True  # what was claimed before goes before
+        if not self._buffered:
+            self._raise_failure()
         while True:
             plan = self._plan(now)
             if not plan:
@@ -224,6 +229,11 @@ class Channel(SendingChannel, DeclaringChannel):
         return self._claimed_at + GROW_S if credit * 2 < self.qos.prefetch_count else 0.0
 
     def _claim(self, plan: list[tuple[Source, int]], now: float, *, armed: bool) -> int:
+        """Claim from queues; return how many messages came.
+
+        When some came and another queue could not be claimed from, that error is for the next :meth:`claim` to raise:
+        what came is delivered first.
+        """
         wires = self.broker.wires
         self._claimed_at = now
         if len(plan) == 1:
@@ -240,16 +250,28 @@ class Channel(SendingChannel, DeclaringChannel):
         count = 0
         for group in by_node.values():
             try:
-                answers = wires.call_all(
+                answers = wires.call_each(
                     [(source.call, source.arguments(limit, armed=armed)) for source, limit in group]
                 )
             except BaseException:
                 for source, _ in group:
                     source.failed()
+                self._buffered += count  # what other nodes have given
                 raise
             for (source, limit), answer in zip(group, answers, strict=True):
-                count += source.answered(answer, limit, now)
+                if isinstance(answer, ZschedError):
+                    source.failed()
+                    self._failure = answer
+                else:
+                    count += source.answered(answer, limit, now)
+        if not count:
+            self._raise_failure()
         return count
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def deliver_next(self) -> bool:
         """Hand one claimed message to its consumer; return False if there is none."""

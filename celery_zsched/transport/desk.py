@@ -46,8 +46,8 @@ class Desk:
         self._sent_before: set[str] = set()
         #: Held while acks and give-backs are on their way.
         self.sending = threading.Lock()
-        #: For a queue with a life of its own that is consumed from here: its life in seconds; otherwise 0.
-        self.lives = 0.0
+        #: Of a queue with a life of its own: consumer that it must outlive -> its life, in seconds.
+        self.living: dict[str, float] = {}
         self.settle_call = self._call("settle")
         self.extend_call = self._call("extend")
         self.release_call = self._call("release")
@@ -56,6 +56,11 @@ class Desk:
     def _call(self, name: str) -> Call:
         script = scripts.load(name)
         return Call(script, script.key_names(self.timeline.keys))
+
+    @property
+    def lives(self) -> float:
+        """How long the queue lives unless it is told to live on, in seconds; 0 where nobody here needs it to."""
+        return min(list(self.living.values()), default=0.0)
 
     # -- Ending
 

@@ -109,8 +109,8 @@ class Listener:
         self._changed = False
         self._heard_at = 0.0
         self._pinged_at: float | None = None
-        #: How many links there have been.
-        self.links = 0
+        #: Called before the link is dropped: who watches its descriptor must let go of it.
+        self.on_close: Callable[[], object] | None = None
         #: Broadcasts that wait for their turn.
         self.waiting: deque[tuple[Subscription, dict[str, Any]]] = deque()
 
@@ -140,6 +140,8 @@ class Listener:
         wire, self._wire = self._wire, None
         self._listening = set()
         if wire is not None:
+            if self.on_close is not None:
+                self.on_close()
             with contextlib.suppress(OSError, ServerError):
                 wire.close()
 
@@ -208,7 +210,6 @@ class Listener:
         first = self._wire is None
         if first:
             self._wire = self._broker.server.blocking()
-            self.links += 1
             self._heard_at, self._pinged_at = now, None
         for new, names in ((True, wanted - self._listening), (False, self._listening - wanted)):
             for kind in ("", "P"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from redis.exceptions import NoScriptError
@@ -28,6 +29,8 @@ class Flight:
         self._sent_at = 0.0
         #: How many messages are asked for; 0 while nothing is on its way.
         self.limit = 0
+        #: Called before the connection is dropped: who watches its descriptor must let go of it.
+        self.on_close: Callable[[], object] | None = None
 
     def fileno(self) -> int | None:
         """Return the descriptor that becomes readable with the answer; None while there is no connection."""
@@ -38,7 +41,9 @@ class Flight:
         self._args = source.arguments(limit, armed=False)
         try:
             with self._broker.server.translated("claim"):
-                if self._wire is None or not self._wire.is_connected:
+                if self._wire is not None and not self._wire.is_connected:
+                    self.close()
+                if self._wire is None:
                     self._wire = self._broker.server.blocking(source.call.route)
                 self._wire.send_packed_command([source.call.pack(self._args, self._broker.server.script_flags)])
         except BaseException:
@@ -94,4 +99,6 @@ class Flight:
         wire, self._wire = self._wire, None
         self._source, self.limit = None, 0
         if wire is not None:
+            if self.on_close is not None:
+                self.on_close()
             wire.close()

@@ -85,6 +85,11 @@ class Keeper:
         if self._thread is None:
             self._start()
 
+    def outlive(self, lives_s: float) -> None:
+        """Note that a queue is consumed that lives for so many seconds unless it is told to live on."""
+        self._next_renewal = min(self._next_renewal, time.monotonic() + lives_s / 3)
+        self.nudge()
+
     def later(self, chore: Callable[[Wires], object]) -> None:
         """Have the thread do something that nobody waits for, and that is no loss if the server cannot be reached."""
         self._chores.append(chore)
@@ -177,9 +182,7 @@ class Keeper:
         return pause
 
     def _renew_all(self, now: float) -> float:
-        desks = list(self.desks.values())
-        period = min((desk.lease_us for desk in desks), default=3 * SECOND_US) / 3e6
-        period = min([period, *(desk.lives / 3 for desk in desks if desk.lives)])
+        desks, period = list(self.desks.values()), self._period()
         holding = [desk for desk in desks if desk.held]
         failed, self._unrenewed = self._unrenewed, {}
         if holding and self._may_renew(now):
@@ -193,8 +196,15 @@ class Keeper:
                 self._attempt(desk, partial(self._wires.call, desk.touch_call, [0]))
         if self._unrenewed:
             raise next(iter(self._unrenewed.values()))
+        period = self._period()  # there may be one more meanwhile
         self._next_renewal = now + period
         return period
+
+    def _period(self) -> float:
+        """Return how often to renew: thrice in the shortest lease, and in the shortest life of a queue."""
+        desks = list(self.desks.values())
+        lease = min((desk.lease_us for desk in desks), default=3 * SECOND_US) / SECOND_US
+        return min([lease, *(desk.lives for desk in desks if desk.lives)]) / 3
 
     def _attempt(self, desk: Desk, do: Callable[[], object]) -> None:
         """Do something for one queue; its failure is noted and does not keep the others from theirs."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from celery_zsched.bell import Pop
+from celery_zsched.transport.fanout import Listener
 from celery_zsched.transport.flight import Flight
 from celery_zsched.transport.source import REST_S
 
@@ -38,8 +40,8 @@ class LoopSide:
         self._look_after = 0.0
         #: Descriptor -> the flight that the loop watches there.
         self._flights: dict[int, Flight] = {}
-        self._listening: int | None = None
-        self._links = 0
+        #: Descriptor -> the link for broadcasts.
+        self._listening: dict[int, Listener] = {}
         loop.add_reader(self._ready_fd, self._on_ready)
         loop.on_tick.add(self._on_tick)
         # Without a timer the loop may sleep for ten seconds, and a worker that is told to stop should not.
@@ -47,18 +49,18 @@ class LoopSide:
         self._run_ready: Callable[[], None] | None = self._run_ready_callbacks if hasattr(loop, "_pop_ready") else None
 
     def watch(self, pop: Pop) -> None:
-        """Have the loop tell when a pop ends."""
+        """Have the loop tell when a pop ends, until its connection is dropped."""
         fd = pop.fileno()
         if self._watched.get(fd) is not pop:
             self._watched[fd] = pop
+            pop.on_close = partial(self._let_go, self._watched, pop)
             self._hub.add_reader(fd, self._on_pop, pop, fd)
 
-    def unwatch(self, pop: Pop) -> None:
-        """Stop that."""
-        for fd, watched in list(self._watched.items()):
-            if watched is pop:
-                del self._watched[fd]
-                self._hub.remove(fd)
+    def _let_go(self, watched: dict[int, Any], link: Any) -> None:
+        # Before the descriptor is closed, since its number may be another's at once.
+        for fd in [fd for fd, known in watched.items() if known is link]:
+            del watched[fd]
+            self._hub.remove(fd)
 
     def close(self) -> None:
         """Leave the loop."""
@@ -66,14 +68,10 @@ class LoopSide:
         for timer in (self._heartbeat, *self._timers.values()):
             timer.cancel()
         self._timers.clear()
-        for fd in {
-            self._ready_fd,
-            *self._watched,
-            *self._flights,
-            *([] if self._listening is None else [self._listening]),
-        }:
+        for fd in (self._ready_fd, *self._watched, *self._flights, *self._listening):
             self._hub.remove(fd)
-        self._watched.clear()
+        for watched in (self._watched, self._flights, self._listening):
+            watched.clear()
         os.close(self._ready_fd)
         os.close(self._signal_fd)
 
@@ -110,23 +108,17 @@ class LoopSide:
             fd = channel.flight.fileno()
             if fd is not None and self._flights.get(fd) is not channel.flight:
                 self._flights[fd] = channel.flight
+                channel.flight.on_close = partial(self._let_go, self._flights, channel.flight)
                 self._hub.add_reader(fd, self._on_claim, channel, fd)
 
     def _on_claim(self, channel: Any, fd: int) -> None:
         flight = channel.flight
-        if flight is None or flight.fileno() != fd or not flight.limit:
-            # Nothing was asked: the server has closed the connection, or a channel that is no more had it.
-            self._flights.pop(fd, None)
-            self._hub.remove(fd)
-            if flight is not None and flight.fileno() == fd:
-                flight.close()
+        if flight is None or flight.fileno() != fd:
+            return  # dropped in this very round
+        if not flight.limit:
+            flight.close()  # nothing was asked: the server has closed the connection
             return
-        try:
-            count = channel.finish_claim()
-        except BaseException:
-            self._flights.pop(fd, None)
-            self._hub.remove(fd)
-            raise
+        count = channel.finish_claim()
         if count:
             self._signal()
             self._on_ready()
@@ -134,13 +126,10 @@ class LoopSide:
     def _watch_listener(self) -> None:
         listener = self._poller.listener
         fd = listener.fileno()
-        # A new link may have the descriptor of the one before.
-        if fd != self._listening or listener.links != self._links:
-            if self._listening is not None and self._listening not in self._watched:
-                self._hub.remove(self._listening)
-            self._listening, self._links = fd, listener.links
-            if fd is not None:
-                self._hub.add_reader(fd, self._on_broadcast)
+        if fd is not None and fd not in self._listening:
+            self._listening[fd] = listener
+            listener.on_close = partial(self._let_go, self._listening, listener)
+            self._hub.add_reader(fd, self._on_broadcast)
 
     def _on_broadcast(self) -> None:
         self._poller.listen()
@@ -186,11 +175,7 @@ class LoopSide:
 
     def _on_pop(self, pop: Pop, fd: int) -> None:
         if pop.armed and pop.fileno() == fd:
-            try:
-                self._poller.heard(pop)
-            except BaseException:
-                self.unwatch(pop)
-                raise
+            self._poller.heard(pop)
             self._on_ready()
 
     def _set_timer(self, now: float) -> None:

@@ -15,9 +15,11 @@ from kombu.utils.eventio import ERR, READ
 from kombu.utils.eventio import poll as make_poll
 
 from celery_zsched.bell import Pop
+from celery_zsched.lookout import LOOKS_PER_POP
 from celery_zsched.transport.fanout import Listener
 from celery_zsched.transport.loop import LoopSide
 from celery_zsched.transport.source import Source, wakes_in
+from celery_zsched.transport.standby import EMPTY_GUARD_S, GUARD_S, look
 
 
 class Poller:
@@ -32,6 +34,9 @@ class Poller:
         #: Broadcasts for this connection's consumers.
         self.listener = Listener(self._broker, loads)
         self._stale_pops = False
+        #: When to look whether somebody watches for what comes next, and how much later to look again, in seconds.
+        self._look_at = 0.0
+        self._guard_s = GUARD_S
         self._loop: LoopSide | None = None
 
     @staticmethod
@@ -107,6 +112,8 @@ class Poller:
             for source in self._sources():
                 if source.dry and source.wake_at is not None and now >= source.wake_at:
                     source.dry = False
+            if now >= self._look_at:
+                self._look(now)
         got = False
         for channel in list(self.channels):
             if channel.sources and channel.claim(now, armed=armed):
@@ -161,23 +168,32 @@ class Poller:
                 return
             if not pop.armed:
                 lives = [source.lives_s / 3 for source in sources if source.lives_s is not None]
-                pop.arm(keys, min([self._broker.settings.max_block, *lives]))
+                pop.arm(keys, min([self._broker.settings.max_block * LOOKS_PER_POP, *lives]))
+                self._plan_look(time.monotonic())
                 if self._loop is not None:
                     self._loop.watch(pop)
 
     def heard(self, pop: Pop) -> None:
-        """Take in the end of a pop: its queue is worth a claim, or all of them after its time-out."""
+        """Take in the end of a pop: its queue is worth a claim."""
         key = pop.read()
-        if key is not None or self._holds_anything(pop):
+        if key is not None:
+            self._guard_s = GUARD_S
             self._heard(key)
+            return
+        for source in self._sources():
+            if source.bell in pop.keys and source.lives_s is not None:
+                source.dry = False  # a claim also tells such a queue to live on
 
-    def _holds_anything(self, pop: Pop) -> bool:
-        """Return whether a claim is worth its while after a time-out: an idle worker asks one small question."""
-        sources = [source for source in self._sources() if source.bell in pop.keys]
-        if any(source.lives_s is not None for source in sources):
-            return True  # a claim also tells such a queue to live on
-        keys = [key for source in sources for key in (*source.timeline.keys.timelines, source.timeline.keys.leases)]
-        return bool(keys) and bool(self._broker.wires.command("EXISTS", *keys, route=keys[0]))
+    def _look(self, now: float) -> None:
+        """Find what nobody would wake us for (see :mod:`~celery_zsched.transport.standby`)."""
+        self._guard_s = EMPTY_GUARD_S
+        for pop in self.armed_pops():
+            idle = [one for one in self._sources() if one.bell in pop.keys and one.dry and one.wake_at is None]
+            self._guard_s = min(self._guard_s, look(self._broker.wires, idle))
+        self._plan_look(now)
+
+    def _plan_look(self, now: float) -> None:
+        self._look_at = now + min(self._guard_s, self._broker.settings.max_block)
 
     def waits_for(self, source: Source) -> bool:
         """Return whether a pop is outstanding on the bell of a queue."""
@@ -196,8 +212,6 @@ class Poller:
                 self._drop_pop(pop)
 
     def _drop_pop(self, pop: Pop) -> None:
-        if self._loop is not None:
-            self._loop.unwatch(pop)
         pop.close()
         self._heard(None)  # it may have taken a ring with it
 
@@ -214,7 +228,7 @@ class Poller:
 
     def wakes_in(self, now: float) -> float | None:
         """Return in how many seconds there is something to do without a ring, or None."""
-        soonest: float | None = None
+        soonest = max(0.0, self._look_at - now) if self.armed_pops() else None
         for channel in self.channels:
             if channel.sources and channel.qos.can_consume():
                 wait = wakes_in(list(channel.sources.values()), now)

@@ -75,10 +75,10 @@ class Source:
     def start(self) -> None:
         """Begin to consume: the queue lives as long as this goes on."""
         if self.lives_s is not None:
-            self.desk.lives = self.lives_s
+            self.desk.living[self.timeline.claimer] = self.lives_s
             if "auto_delete" in self._rules:
                 self.broker.keeper.later(lambda wires: wires.call(self.desk.touch_call, [1]))
-            self.broker.keeper.hold()
+            self.broker.keeper.outlive(self.lives_s)
 
     def stop(self, *, armed: bool) -> None:
         """End: what was not delivered goes back, others take over the watch, an auto-deleted queue may go."""
@@ -87,7 +87,7 @@ class Source:
         leave = Call(scripts.load("leave"), [keys.bell, keys.watch, self.own_bell])
         self.broker.keeper.later(lambda wires: wires.call(leave, [self.timeline.claimer, int(armed)]))
         if self.lives_s is not None:
-            self.desk.lives = 0.0
+            self.desk.living.pop(self.timeline.claimer, None)
             if "auto_delete" in self._rules:
                 self.broker.keeper.later(self._delete_if_last)
 

@@ -15,12 +15,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import redis
-from redis.cluster import RedisCluster
 from redis.exceptions import MovedError, NoScriptError, ResponseError
 
 from celery_zsched import scripts
 from celery_zsched.connection import Dedicated, Server
-from celery_zsched.errors import ServerUnavailableError
+from celery_zsched.errors import ServerUnavailableError, ZschedError
 from celery_zsched.types import SECOND_US
 
 #: A kept connection that was idle for so long is looked at before it is used: the server may have closed it.
@@ -123,13 +122,26 @@ class Wires:
 
     def call_all(self, calls: Sequence[tuple[Call, Sequence[scripts.Argument]]]) -> list[Any]:
         """Run several scripts whose keys are on one node in one round trip; the first error is raised."""
+        answers = self.call_each(calls)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return answers
+
+    def call_each(self, calls: Sequence[tuple[Call, Sequence[scripts.Argument]]]) -> list[Any]:
+        """Run several scripts as :meth:`call_all` does; return the answer of each, or the error in its place.
+
+        What one of them has done is known though another one failed.
+        """
         if len(calls) == 1:
-            return [self.call(*calls[0])]
+            return [self._attempt(*calls[0])]
         flags = self.server.script_flags
-        node, wire = self._take(calls[0][0].route)
-        doing = calls[0][0].script.name
-        failure: Exception | None = None
         answers: list[Any] = []
+        fault: Exception | None = None
+        try:
+            node, wire = self._take(calls[0][0].route)
+        except ZschedError as exc:
+            return [exc] * len(calls)
         try:
             wire.send_packed_command([call.pack(args, flags) for call, args in calls])
             for _ in calls:
@@ -140,14 +152,38 @@ class Wires:
             for position, (call, args) in enumerate(calls):
                 if isinstance(answers[position], NoScriptError):
                     answers[position] = self._ask_text(wire, call, args)
-                elif isinstance(answers[position], Exception) and failure is None:
-                    failure, doing = answers[position], call.script.name
-        except BaseException as exc:
-            self._fail(node, wire, doing, exc)
-        if failure is not None:
-            self._fail(node, wire, doing, failure)
-        self._give(node, wire)
-        return answers
+        except Exception as exc:
+            fault = exc
+        except BaseException:
+            self._drop(node, wire)
+            raise
+        if fault is not None or any(isinstance(answer, Exception) for answer in answers):
+            # Also after an error that the server answered: it may be one of a server that was demoted.
+            self._drop(node, wire)
+        else:
+            self._give(node, wire)
+        answers += [fault] * (len(calls) - len(answers))
+        return [self._told(answer, fault, *asked) for answer, asked in zip(answers, calls, strict=True)]
+
+    def _attempt(self, call: Call, args: Sequence[scripts.Argument]) -> Any:
+        try:
+            return self.call(call, args)
+        except ZschedError as exc:
+            return exc
+
+    def _told(self, answer: Any, fault: Exception | None, call: Call, args: Sequence[scripts.Argument]) -> Any:
+        """Return an answer of :meth:`call_each`, or its error as one of ours; a server that has moved is followed."""
+        if isinstance(answer, MovedError):
+            return self._attempt(call, args)  # it has not run
+        if isinstance(answer, NoScriptError) and fault is not None:
+            answer = fault
+        if not isinstance(answer, Exception):
+            return answer
+        try:
+            with self.server.translated(call.script.name):
+                raise answer
+        except Exception as exc:
+            return exc
 
     def command(self, *parts: scripts.Argument, route: str = "") -> Any:
         """Run one plain command on the node that ``route`` is a key of."""
@@ -186,10 +222,9 @@ class Wires:
         """Return a name for the node that has a key; keys with the same name can be asked in one round trip."""
         if not self._clustered:
             return ""
-        client = self.server.client
-        assert isinstance(client, RedisCluster)
-        node = client.get_node_from_key(route) if route else client.get_default_node()
-        return str(node.name)
+        with self.server.translated("connecting"):
+            node = self.server.node_of(route)
+        return "" if node is None else str(node.name)
 
     def _take(self, route: str) -> tuple[str, Dedicated]:
         if not self._room.acquire(timeout=self._patience_s):
@@ -198,10 +233,7 @@ class Wires:
                 "max_connections in broker_transport_options"
             )
         try:
-            node = ""
-            if self._clustered:
-                with self.server.translated("connecting"):
-                    node = self.node_of(route)
+            node = self.node_of(route)
             free = self._free.get(node)
             if free is None:
                 free = self._free.setdefault(node, deque())

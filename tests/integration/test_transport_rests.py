@@ -11,14 +11,16 @@ import pytest
 
 import celery_zsched  # noqa: F401  makes the transport known
 from celery_zsched import bell
+from celery_zsched.transport import poller
 from tests.servers import RunningServer
 from tests.stamps import Stamped, passes
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A blocking pop counts as overdue at once after its time-out."""
+    """A blocking pop counts as overdue at once after its time-out, which comes soon."""
     monkeypatch.setattr(bell, "GRACE_S", 0.0)
+    monkeypatch.setattr(poller, "LOOKS_PER_POP", 1)
 
 
 def drained(connection: kombu.Connection, got: list[Any]) -> list[Any]:
