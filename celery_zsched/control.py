@@ -7,23 +7,31 @@ says that it changed something.
 
 from __future__ import annotations
 
+import inspect as introspection
 import json
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import click
 from celery.utils.serialization import strtobool
 from celery.worker import state as worker_state
 from celery.worker.control import control_command, inspect_command
 
 from celery_zsched import operations
-from celery_zsched.errors import NotFoundError, ZschedError
+from celery_zsched.entry import unknown_faults
+from celery_zsched.errors import EntryError, NotFoundError, ZschedError
 
 logger = logging.getLogger("celery_zsched.control")
 
 #: The most entries that an inspect command answers with, unless asked for more.
 INSPECT_LIMIT = 1000
+
+Target = str | dict[str, str] | None
+
+
+# -- What the shell makes of the words of a command line, before it sends
 
 
 def addressed(target: str) -> dict[str, str]:
@@ -34,23 +42,63 @@ def addressed(target: str) -> dict[str, str]:
     return {"target": target, "by": operations.whoami(), "request": uuid.uuid4().hex}
 
 
+def json_list(text: str) -> list[Any]:
+    """Return a JSON list on a command line; a usage error for anything else."""
+    found: list[Any] = _json(text, list, "the positional arguments", "'[1, \"a\"]'")
+    return found
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Return a JSON object on a command line; a usage error for anything else."""
+    found: dict[str, Any] = _json(text, dict, "the named arguments", "'{\"a\": 1}'")
+    return found
+
+
+def yes_or_no(text: str) -> bool:
+    """Return yes or no on a command line; a usage error for anything else."""
+    try:
+        return bool(strtobool(text))
+    except TypeError:
+        raise click.UsageError(f"catch_up is {text!r}; write yes or no") from None
+
+
+def whole_number(text: str) -> int:
+    """Return a number on a command line; a usage error for anything else."""
+    try:
+        return int(text)
+    except ValueError:
+        raise click.UsageError(f"the limit is {text!r}; write a whole number such as 50") from None
+
+
+def _json(text: str, kind: type, what: str, example: str) -> Any:
+    try:
+        found = json.loads(text)
+    except ValueError as exc:
+        raise click.UsageError(f"{what} are {text!r}, which is no JSON ({exc}); write them as {example}") from None
+    if not isinstance(found, kind):
+        raise click.UsageError(f"{what} are {text!r}; write them as {example}")
+    return found
+
+
+# -- The commands
+
+
 @control_command(
     args=[("target", addressed), ("reason", str), ("lasting", str)], signature="TARGET [REASON [FOR, like 2h]]"
 )
 def pause_task(
     state: Any,
-    target: str | dict[str, str],
+    target: Target = None,
     reason: str | None = None,
     lasting: str | None = None,
     until: str | None = None,
     request: str | None = None,
     by: str | None = None,
-    **_: Any,
+    **rest: Any,
 ) -> dict[str, Any]:
     """Pause a periodic task, or entry:, task:, queue: or id:NAME: nothing of it goes on until it is resumed."""
-    name, by, request = _parts(target, by, request)
 
-    def pause(site: operations.Site) -> Any:
+    def pause(site: operations.Site, name: str, request: str | None) -> Any:
         ends: dict[str, Any] = {"lasting": lasting, "until": until, "request": request}
         if operations.is_pattern(name):
             return operations.pause_tasks(site, name, reason=reason or None, **ends)
@@ -59,54 +107,67 @@ def pause_task(
             _give_back(done.target.removeprefix("task:"))
         return done
 
-    return _answer(state, by, pause)
+    return _answer(state, pause_task, pause, target, by, request, rest, reason=reason)
 
 
-@control_command(args=[("target", addressed), ("catch_up", strtobool)], signature="TARGET [catch_up=no]")
+@control_command(args=[("target", addressed), ("catch_up", yes_or_no)], signature="TARGET [catch_up=no]")
 def resume_task(
-    state: Any, target: str | dict[str, str], catch_up: bool = False, by: str | None = None, **_: Any
+    state: Any,
+    target: Target = None,
+    catch_up: bool = False,
+    reason: str | None = None,
+    request: str | None = None,
+    by: str | None = None,
+    **rest: Any,
 ) -> dict[str, Any]:
     """Resume what is paused: a periodic task is due at its next time, messages keep their order."""
-    name, by, _request = _parts(target, by)
-    verb: Any = operations.resume_tasks if operations.is_pattern(name) else operations.resume_task
-    return _answer(state, by, lambda site: verb(site, name, catch_up=catch_up))
+
+    def resume(site: operations.Site, name: str, request: str | None) -> Any:
+        if not isinstance(catch_up, (bool, int)):
+            raise EntryError(f"catch_up is {catch_up!r}; give true or false")
+        verb: Any = operations.resume_tasks if operations.is_pattern(name) else operations.resume_task
+        return verb(site, name, catch_up=bool(catch_up), reason=reason or None)
+
+    return _answer(state, resume_task, resume, target, by, request, rest, reason=reason)
 
 
 @control_command(
-    args=[("target", addressed), ("args", json.loads), ("kwargs", json.loads)],
+    args=[("target", addressed), ("args", json_list), ("kwargs", json_object)],
     signature="ENTRY [ARGS as JSON [KWARGS as JSON]]",
 )
 def run_task(
     state: Any,
-    target: str | dict[str, str],
+    target: Target = None,
     args: list[Any] | None = None,
     kwargs: dict[str, Any] | None = None,
     reason: str | None = None,
     request: str | None = None,
     by: str | None = None,
-    **_: Any,
+    **rest: Any,
 ) -> dict[str, Any]:
     """Run a periodic task, or task:NAME, once more, now; its schedule does not move. One run, however many hear it."""
-    name, by, request = _parts(target, by, request)
-    return _answer(
-        state,
-        by,
-        lambda site: operations.run_task(site, name, request=request, args=args, kwargs=kwargs, reason=reason or None),
-    )
+
+    def run(site: operations.Site, name: str, request: str | None) -> Any:
+        return operations.run_task(site, name, request=request, args=args, kwargs=kwargs, reason=reason or None)
+
+    return _answer(state, run_task, run, target, by, request, rest, reason=reason)
 
 
-@control_command(args=[("target", addressed)], signature="TARGET")
+@control_command(args=[("target", addressed), ("reason", str)], signature="TARGET [REASON]")
 def cancel_task(
     state: Any,
-    target: str | dict[str, str],
+    target: Target = None,
     reason: str | None = None,
     request: str | None = None,
     by: str | None = None,
-    **_: Any,
+    **rest: Any,
 ) -> dict[str, Any]:
     """Remove what waits of a task name, an entry or a queue, or one message; what runs is revoked."""
-    name, by, request = _parts(target, by, request)
-    return _answer(state, by, lambda site: operations.cancel_once(site, name, reason=reason or None, request=request))
+
+    def cancel(site: operations.Site, name: str, request: str | None) -> Any:
+        return operations.cancel_once(site, name, reason=reason or None, request=request)
+
+    return _answer(state, cancel_task, cancel, target, by, request, rest, reason=reason)
 
 
 @control_command(visible=False)
@@ -133,24 +194,25 @@ def paused(state: Any, limit: int = INSPECT_LIMIT, **_: Any) -> Any:
 
 
 @inspect_command(args=[("target", str)], signature="ENTRY or TASK_ID")
-def task_state(state: Any, target: str, **_: Any) -> Any:
+def task_state(state: Any, target: str | None = None, **_: Any) -> Any:
     """How one periodic task stands and why it does not run if it does not, or where a task is by its id."""
 
     def look(site: operations.Site) -> Any:
-        if not target.startswith("id:"):
+        name = _target("task_state", target)
+        if not name.startswith("id:"):
             try:
-                return operations.explain(site, target).to_dict()
+                return operations.explain(site, name).to_dict()
             except NotFoundError as exc:
-                if target.startswith("entry:") or site.own_queues is None:
+                if name.startswith("entry:") or site.own_queues is None:
                     raise
-                if not site.own_queues.locate(target):
-                    raise NotFoundError(f"no queue has a message {target!r}, and {exc}") from None
-        return [each.to_dict() for each in operations.where_is(site, target)]
+                if not site.own_queues.locate(name):
+                    raise NotFoundError(f"no queue has a message {name!r}, and {exc}") from None
+        return [each.to_dict() for each in operations.where_is(site, name)]
 
     return _look(state, look)
 
 
-@inspect_command(args=[("limit", int)], signature="[LIMIT]")
+@inspect_command(args=[("limit", whole_number)], signature="[LIMIT]")
 def timeline(state: Any, limit: int = 50, **_: Any) -> Any:
     """What comes next, in the order of time: periodic tasks, delayed tasks and retries."""
     return _look(state, lambda site: [each.to_dict() for each in operations.timeline(site, limit=limit)])
@@ -190,18 +252,46 @@ def _look(panel: Any, look: Callable[[operations.Site], Any]) -> Any:
         return {"error": str(exc)}
 
 
-def _parts(
-    target: str | dict[str, str], by: str | None = None, request: str | None = None
-) -> tuple[str, str | None, str | None]:
-    """Return the target, who asks for it, and the id of the request, wherever they were said."""
-    if isinstance(target, str):
-        return target, by, request
-    return target["target"], by or target.get("by"), request or target.get("request")
-
-
-def _answer(panel: Any, by: str | None, operate: Callable[[operations.Site], Any]) -> dict[str, Any]:
+def _answer(
+    panel: Any,
+    command: Callable[..., Any],
+    operate: Callable[[operations.Site, str, str | None], Any],
+    target: Any,
+    by: str | None,
+    request: str | None,
+    rest: Mapping[str, Any],
+    **texts: Any,
+) -> dict[str, Any]:
+    """Do what a command asks for, and answer with its result or with what is wrong; who asks is told in a sentence."""
     try:
-        done = operate(operations.Site.of(panel.app, by=by))
+        _check(command, rest, {**texts, "by": by, "request": request})
+        if isinstance(target, Mapping):  # as the shell says it, see addressed()
+            by, request = by or target.get("by"), request or target.get("request")
+            target = target.get("target")
+        name = _target(command.__name__, target)
+        done = operate(operations.Site.of(panel.app, by=by), name, request)
     except ZschedError as exc:
         return {"error": str(exc)}
     return {"ok": [each.to_dict() for each in done] if isinstance(done, list) else done.to_dict()}
+
+
+def _target(command: str, target: Any) -> str:
+    if not isinstance(target, str) or not target.strip():
+        given = "" if target is None else f", not {target!r:.200}"
+        raise EntryError(
+            f"{command} needs a target: the name of an entry, task:NAME, queue:NAME or id:TASK_ID{given}; for example "
+            f"{command} entry:report"
+        )
+    return target
+
+
+def _check(command: Callable[..., Any], rest: Mapping[str, Any], texts: Mapping[str, Any]) -> None:
+    known = [name for name in introspection.signature(command).parameters if name not in ("state", "rest")]
+    faults = unknown_faults(rest, known, "argument")
+    faults += [f"its {name} is {value!r:.200}, not text" for name, value in texts.items() if not _is_text(value)]
+    if faults:
+        raise EntryError(f"{command.__name__} cannot be done: {'; '.join(faults)}")
+
+
+def _is_text(value: object) -> bool:
+    return value is None or isinstance(value, str)

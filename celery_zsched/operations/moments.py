@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -18,9 +19,9 @@ def duration_us(text: str | float) -> int:
 
     Raises :class:`~celery_zsched.errors.EntryError` for anything else.
     """
-    if isinstance(text, (int, float)):
+    if isinstance(text, (int, float)) and 0 <= text < math.inf:
         return round(text * SECOND_US)
-    plain = text.strip().lower()
+    plain = str(text).strip().lower()
     parts = _PART.findall(plain)
     bare = len(parts) == 1 and not parts[0][1]
     if not parts or _PART.sub("", plain).strip() or (not bare and not all(unit for _, unit in parts)):
@@ -34,7 +35,7 @@ def moment_us(text: str, now_us: int, zone: str) -> int:
     What has no offset is read in ``zone`` (IANA name). Raises :class:`~celery_zsched.errors.EntryError` for anything
     else.
     """
-    plain = text.strip()
+    plain = str(text).strip()
     if plain.startswith("+"):
         return now_us + duration_us(plain[1:])
     if plain == "now":

@@ -22,9 +22,9 @@ SOURCE = """
 
 
 @pytest.fixture
-def project(valkey: RunningServer, tmp_path: Path, close_later: Callable[[Any], Any]) -> Project:
+def project(start_server: Callable[..., RunningServer], tmp_path: Path, close_later: Callable[[Any], Any]) -> Project:
     """A project on our own broker, which knows the task ``note``."""
-    project: Project = close_later(Project(tmp_path, f"zsched+{valkey.url}", SOURCE))
+    project: Project = close_later(Project(tmp_path, f"zsched+{start_server().url}", SOURCE))
 
     @project.app.task(name="note", shared=False)  # type: ignore[untyped-decorator,unused-ignore]
     def note(*args: Any) -> None:
