@@ -21,6 +21,15 @@ _lock = threading.Lock()
 _schedules: weakref.WeakKeyDictionary[Any, Schedules] = weakref.WeakKeyDictionary()
 
 
+def _new_lock_after_fork() -> None:
+    # Another thread may have held it.
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock_after_fork)
+
+
 def schedules_of(app: Any) -> Schedules:
     """Return the schedule of a Celery app, one for each app and process.
 

@@ -57,14 +57,19 @@ class Beat:
 
     @classmethod
     def from_json(cls, text: bytes) -> Beat:
-        """Read the stored form; ``ValueError`` if it is another."""
+        """Read the stored form, of another version too: what that has besides is left out, what it lacks is unknown.
+
+        Raises ``ValueError`` for a record that does not say which beat it is of, when it called, and its release.
+        """
         document = json.loads(text)
-        if document.pop("v", None) != 1:
-            raise ValueError(f"a beat's record has another version: {text[:80]!r}")
-        try:
-            return cls(**document)
-        except TypeError as exc:
-            raise ValueError(str(exc)) from None
+        if not isinstance(document, dict):
+            raise ValueError(f"a beat's record is {text[:80]!r}")
+        unknown = {"host": "?", "pid": 0, "started_us": document.get("at_us"), "lag_us": 0, "offset_us": 0}
+        names = [field.name for field in dataclasses.fields(cls)]
+        known: dict[str, Any] = unknown | {name: document[name] for name in names if name in document}
+        if not all(isinstance(known.get(name), kind) for name, kind in (("id", str), ("release", str), ("at_us", int))):
+            raise ValueError(f"a beat's record is {text[:80]!r}")
+        return cls(**known)
 
 
 class Roll:
@@ -124,9 +129,16 @@ class Roll:
 
     def _sweep(self, now_us: int) -> None:
         """Forget beats that were silent for the settle time, what only they declared, and what is long finished."""
-        beats = live_and_gone(beats_of(self._schedules), now_us, self._settings.settle_time)
+        every, unread = _read(self._schedules)
+        beats = live_and_gone(every, now_us, self._settings.settle_time)
         living = {beat.release for beat in beats[0]}
-        for release in {beat.release for beat in beats[1]} - living:
+        if unread:
+            logger.warning(
+                "no static entry is deleted: the beats %s in %s cannot be read, so nobody knows what their releases "
+                "declare; if no such beat runs, delete them with HDEL",
+                ", ".join(unread[:5]), self._keys.beats,
+            )  # fmt: skip
+        for release in {beat.release for beat in beats[1]} - living if not unread else ():
             self._retire(release, living)
         forget_finished(self._schedules, now_us - round(self._settings.done_time * SECOND_US))
         self._also(now_us)
@@ -165,17 +177,22 @@ class Roll:
 
 
 def beats_of(schedules: Schedules) -> list[Beat]:
-    """Return every beat on the roll, live or not; records of another version are left out."""
+    """Return every beat on the roll, live or not; records that cannot be read are left out."""
+    return _read(schedules)[0]
+
+
+def _read(schedules: Schedules) -> tuple[list[Beat], list[str]]:
+    """Return the beats on the roll, and the ids of those whose records cannot be read."""
     with schedules.server.translated("reading the roll of beats"):
         client: Any = schedules.server.client
-        records = client.hvals(ScheduleKeys(schedules.prefix).beats)
-    beats = []
-    for record in records:
+        records = client.hgetall(ScheduleKeys(schedules.prefix).beats)
+    beats, unread = [], []
+    for id_, record in records.items():
         try:
             beats.append(Beat.from_json(record))
         except ValueError:
-            continue  # a later release's
-    return beats
+            unread.append(id_.decode(errors="replace"))
+    return beats, unread
 
 
 def live_and_gone(beats: Iterable[Beat], now_us: int, settle_s: float) -> tuple[list[Beat], list[Beat]]:

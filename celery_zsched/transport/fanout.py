@@ -207,8 +207,10 @@ class Listener:
         wanted = self._channels()
         if not wanted and self._wire is None:
             return
-        first = self._wire is None
-        if first:
+        backlogs = {one.exchange for one in self._subscriptions.values() if has_backlog(one.exchange)}
+        for exchange in backlogs:
+            self._pass_over(exchange)
+        if self._wire is None:
             self._wire = self._broker.server.blocking()
             self._heard_at, self._pinged_at = now, None
         for new, names in ((True, wanted - self._listening), (False, self._listening - wanted)):
@@ -217,7 +219,7 @@ class Listener:
                 if some:
                     self._send(f"{kind}{'SUBSCRIBE' if new else 'UNSUBSCRIBE'}", *some)
         self._listening = wanted
-        for exchange in {one.exchange for one in self._subscriptions.values() if has_backlog(one.exchange)}:
+        for exchange in backlogs:
             self._catch_up(exchange)
 
     def _channels(self) -> set[str]:
@@ -241,20 +243,24 @@ class Listener:
             self.close()
             raise
 
-    def _catch_up(self, exchange: str) -> None:
-        """Read what an exchange's backlog has that some queue of ours was not given, the link being up."""
+    def _pass_over(self, exchange: str) -> None:
+        """Take what is in an exchange's backlog for old, where a queue of ours begins to listen."""
         seen = self._broker.broadcasts_seen
         queues = [one.queue for one in self._subscriptions.values() if one.exchange == exchange]
-        start: list[str] = []
-        for queue in queues:
-            known = seen.setdefault((exchange, queue), (self._broker.wires.now_us() // 1000, 0))
-            start.append(f"({known[0]}-{known[1]}")
-        backlog = TimelineKeys(exchange_timeline(exchange), prefix=self._prefix).backlog
-        rows = self._broker.wires.command(
-            "XRANGE", backlog, min(start, key=_number_of), "+", "COUNT", BACKLOG_MOST, route=backlog
-        )
-        for number, fields in rows:
+        new = [queue for queue in queues if (exchange, queue) not in seen]
+        if new:
+            old = [number for number, _ in self._backlog(exchange)]
+            seen.update({(exchange, queue): dict.fromkeys(old) for queue in new})
+
+    def _catch_up(self, exchange: str) -> None:
+        """Take in what an exchange's backlog has that some queue of ours was not given, the link being up."""
+        for number, fields in self._backlog(exchange):
             self._accept(exchange, number, fields[1])
+
+    def _backlog(self, exchange: str) -> list[Any]:
+        backlog = TimelineKeys(exchange_timeline(exchange), prefix=self._prefix).backlog
+        rows: list[Any] = self._broker.wires.command("XRANGE", backlog, "-", "+", route=backlog)
+        return rows
 
     # -- What comes
 
@@ -290,14 +296,11 @@ class Listener:
                 self.waiting.append((one, payload))
 
     def _is_new(self, exchange: str, queue: str, number: bytes) -> bool:
-        seen = self._broker.broadcasts_seen
-        milliseconds, _, sequence = number.partition(b"-")
-        place = (int(milliseconds), int(sequence))
-        if place <= seen.get((exchange, queue), (0, 0)):
+        # Told by each number, and not by which is higher: the server's clock, of which they are, may be set back.
+        given = self._broker.broadcasts_seen.setdefault((exchange, queue), {})
+        if number in given:
             return False
-        seen[exchange, queue] = place
+        given[number] = None
+        while len(given) > 2 * BACKLOG_MOST:  # so that what is in the backlog still is always among them
+            del given[next(iter(given))]
         return True
-
-
-def _number_of(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.strip("(").split("-"))

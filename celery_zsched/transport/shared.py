@@ -58,9 +58,9 @@ class Broker:
         #: The key of what is paused.
         self.pauses = pauses_key(self.settings.key_prefix)
         self.exchanges = Exchanges(self.wires, self.settings.key_prefix)
-        #: (exchange, queue) -> the number of the last broadcast that the queue's consumer was given; it outlives
-        #: connections, so that none is given twice.
-        self.broadcasts_seen: dict[tuple[str, str], tuple[int, int]] = {}
+        #: (exchange, queue) -> the numbers of the last broadcasts that the queue's consumer was given, oldest first; it
+        #: outlives connections, so that none is given twice.
+        self.broadcasts_seen: dict[tuple[str, str], dict[bytes, None]] = {}
         #: Ids of messages of which it is not known whether they were put -> since when, by our monotonic clock.
         self.unsure: dict[str, float] = {}
         #: Queue -> what it was declared with by this process.

@@ -384,6 +384,29 @@ def test_remote_control_is_caught_up_with_once(connect: Callable[..., Client]) -
     client.nothing()
 
 
+def test_remote_control_is_heard_though_the_servers_clock_was_set_back(connect: Callable[..., Client]) -> None:
+    """A command of an hour that has yet to come, as the clock says now, hides none of those that follow it."""
+    exchange = kombu.Exchange("celery.pidbox", "fanout")
+    sender, client = connect(), connect()
+    exchange(sender.channel).declare()
+    client.consume(kombu.Queue("me.celery.pidbox", exchange, auto_delete=True), no_ack=True)
+    client.nothing(timeout=0.1)
+    backlog = client.channel.broker.exchanges.call("broadcast", exchange.name).keys[0]
+    raw = client.channel.client
+    # The clock is ahead: the backlog's numbers are, too, until it has lapsed.
+    raw.xadd(backlog, {"m": b"none"}, id=f"{time.time_ns() // 1_000_000 + 3_600_000}-0")
+    sender.producer.publish("ahead", exchange=exchange)
+    assert client.next().payload == "ahead"
+    raw.delete(backlog)
+    sender.producer.publish("back", exchange=exchange)
+    assert client.next().payload == "back"
+    client.connection.transport.poller.listener.close()
+    raw.delete(backlog)
+    sender.producer.publish("while away", exchange=exchange)
+    assert client.next().payload == "while away"
+    client.nothing()
+
+
 needs_batches = pytest.mark.skipif(not hasattr(kombu.Producer, "batch"), reason="kombu has batches from 5.7 on")
 
 
