@@ -34,6 +34,9 @@ BACKOFF_S = (0.2, 1.6)
 #: How often the pause doubles at most.
 MOST_DOUBLINGS = 10
 
+#: How long at most an entry waits that the broker takes no message of, in microseconds.
+LONGEST_PUT_OFF_US = 30 * SECOND_US
+
 #: The share of the lease that the server is told, so that by its end another scheduler has taken over from a dead one.
 TOLD = 0.8
 
@@ -45,18 +48,26 @@ class PublishError(Exception):
     """The broker did not take the message of an occurrence; it may be tried again."""
 
 
+class RefusedError(Exception):
+    """The broker did not take the message of this one entry; it takes others, and may take this one later."""
+
+
 class Publisher(Protocol):
     """What an engine sends by. It may keep messages back until it is told to flush."""
 
     def send(self, spec: EntrySpec, send: planner.Send, at_us: int) -> str:
         """Send one occurrence at ``at_us`` and return its task id.
 
-        Raises :class:`PublishError` when the broker is at fault; any other error is the entry's.
+        Raises :class:`PublishError` when the broker is at fault, :class:`RefusedError` when it does not take what this
+        entry sends; any other error is the entry's.
         """
         ...
 
-    def flush(self) -> None:
-        """Return once the broker has all that was sent; :class:`PublishError` if that is not certain."""
+    def flush(self) -> Mapping[str, str]:
+        """Return once the broker has all that was sent; :class:`PublishError` if that is not certain.
+
+        Returns the entries of which it did not take a message, and why.
+        """
         ...
 
     def marks(self, entries: Sequence[str]) -> Mapping[str, Sequence[tuple[int, int]]]:
@@ -168,11 +179,16 @@ class Engine:
                 move = self._fire(due, runs[due.name], at_us)
                 if move is not None:
                     moves.append(move)
-            self._publisher.flush()
+            refused = self._publisher.flush()
         except PublishError as exc:
             # What of this chunk the broker has all the same is refused when it comes again.
             self._failed_to_publish(dues, exc)
             return False
+        if refused:
+            moves = [move for move in moves if move.hold.id not in refused]
+            for due in dues:
+                if due.name in refused:
+                    self._put_off(due, refused[due.name])
         self._decider.sent([move.hold.id for move in moves])
         self._move(moves)
         return True
@@ -195,6 +211,9 @@ class Engine:
                     )  # fmt: skip
         except PublishError:
             raise
+        except RefusedError as exc:
+            self._put_off(due, str(exc))
+            return None
         except Exception as exc:
             # Whatever is wrong with one entry, a custom schedule's own error included, must not stop the others.
             self._failed(due, last, exc)
@@ -244,6 +263,17 @@ class Engine:
                 "%s is set aside in quarantine after %d tries: %s; mend and save it, and it returns. The others go on",
                 due.name, due.tries, fault, exc_info=not expected,
             )  # fmt: skip
+
+    def _put_off(self, due: Due, why: str) -> None:
+        """Try one entry again later, ever later, that the broker takes no message of; the misfire rule ends that."""
+        if self._held.pop(due.name, None) is None:
+            return
+        pause_us = min(LONGEST_PUT_OFF_US, round(BACKOFF_S[0] * SECOND_US) << min(due.tries - 1, MOST_DOUBLINGS))
+        logger.error(
+            "the broker did not take %s: %s; it stays due and is tried again in %g s, the other entries go on",
+            due.name, why, seconds(pause_us),
+        )  # fmt: skip
+        self.schedules.timeline.release([due.hold], delay_us=pause_us)
 
     def _failed_to_publish(self, dues: Sequence[Due], exc: PublishError) -> None:
         left = [due for due in dues if self._held.pop(due.name, None) is not None]

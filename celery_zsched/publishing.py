@@ -1,6 +1,7 @@
 """How a scheduler sends: exactly as ``apply_async`` would at that moment, over a connection of its own.
 
-Our own broker takes the messages of many occurrences in one call; any other gets them one by one.
+Our own broker takes the messages of many occurrences in one call; any other gets them one by one, and where it offers
+publisher confirms, a flush waits for them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from celery import beat
 from kombu.exceptions import InconsistencyError, OperationalError
 
 from celery_zsched import planner
-from celery_zsched.engine import PublishError
+from celery_zsched.confirms import WRITE_TIMEOUT_S, Confirms, UnconfirmedError, channel_error, offered
+from celery_zsched.engine import PublishError, RefusedError
 from celery_zsched.entry import HEADER, EntrySpec, occurrence_header, occurrence_id
 from celery_zsched.errors import ConfigurationError
 from celery_zsched.queues import Queues
@@ -41,6 +43,9 @@ class CeleryPublisher:
         self._connection: Any = None
         self._producer: Any = None
         self._batch: Any = None
+        self._confirms: Confirms | None = None
+        #: Who was refused a message over a connection that is gone, and why.
+        self._refused: dict[str, str] = {}
         self._warned: set[str] = set()
 
     def warm(self) -> None:
@@ -92,24 +97,35 @@ class CeleryPublisher:
         if not kwargs:
             options.setdefault("kwargsrepr", "{}")  # as Celery would find out
         task = self._app.tasks.get(spec.task)
-        if self._batch is not None:
-            options["retry"] = False  # nothing is sent yet, so there is nothing to try again
+        producer = self._ready()
+        if self._batch is not None or self._confirms is not None:
+            options["retry"] = False  # nothing is certain before the flush, so there is nothing to try again
+        if self._confirms is not None:
+            self._confirms.sender = spec.name
         with self._broker_faults():
             if task is not None:
-                result = task.apply_async(args, kwargs, producer=self._ready(), **options)
+                result = task.apply_async(args, kwargs, producer=producer, **options)
             else:
                 self._warn_unknown(spec)
-                result = self._app.send_task(spec.task, args, kwargs, producer=self._ready(), **options)
+                result = self._app.send_task(spec.task, args, kwargs, producer=producer, **options)
         return str(result.id)
 
-    def flush(self) -> None:
-        """Return once the broker has all that was sent."""
-        if self._batch is None:
-            return
+    def flush(self) -> dict[str, str]:
+        """Return once the broker has all that was sent, with the entries it refused a message of, and why."""
+        senders = set() if self._confirms is None else self._confirms.waits_for
+        refused, self._refused = self._refused, {}
         try:
-            self._batch.flush()
+            if self._batch is not None:
+                self._batch.flush()
+            return refused if self._confirms is None else refused | self._confirms.flush()
+        except UnconfirmedError as exc:
+            raise self._failed(exc, keep=exc.blocked) from exc
         except Exception as exc:  # by now the messages are made, so whatever fails is the broker's
-            raise self._failed(exc) from exc
+            refusal = channel_error(exc)
+            failure = self._failed(exc)
+            if refusal is not None and len(senders) == 1:
+                return refused | dict.fromkeys(senders, str(refusal))  # of several, nobody can say whose it is
+            raise failure from exc
 
     def marks(self, entries: Sequence[str]) -> Mapping[str, Sequence[tuple[int, int]]]:
         """Return the high-water marks of entries, as (epoch, nominal); a broker that is not ours has none."""
@@ -118,24 +134,39 @@ class CeleryPublisher:
         queues = self.queues()
         return {} if queues is None else queues.marks(self._prefix, entries)
 
-    def close(self) -> None:
-        """Drop the connection; the next message makes a new one."""
+    def close(self, *, broken: bool = False) -> None:
+        """Drop the connection; the next message makes a new one. A broken one is not told good-bye, if it can be so."""
         connection, self._connection, self._producer, self._batch = self._connection, None, None, None
+        confirms, self._confirms = self._confirms, None
         if connection is not None:
             try:
-                connection.release()
+                if broken and confirms is not None:
+                    connection.collect()  # a broker that takes nothing answers no good-bye either
+                else:
+                    connection.release()
             except Exception as exc:  # a connection that is broken already cannot be closed better
                 logger.debug("the broker's connection could not be closed: %s", exc)
 
     def _ready(self) -> Any:
         if self._producer is None:
-            self._connection = self._app.connection_for_write()
-            # Celery's own scheduler would try a hundred times, while every entry that was claimed waits.
-            self._connection.ensure_connection(max_retries=1)
-            self._producer = self._app.amqp.Producer(self._connection, auto_declare=False)
-            if type(self._producer.channel).__module__.startswith("celery_zsched."):
-                self._collect(self._producer)
+            try:
+                self._connect()
+            except Exception as exc:  # a wrong password, say; no entry has anything to do with it
+                raise self._failed(exc) from exc
         return self._producer
+
+    def _connect(self) -> None:
+        self._connection = connection = self._app.connection_for_write()
+        if connection.transport.driver_name == "py-amqp":
+            connection.transport_options = {"write_timeout": WRITE_TIMEOUT_S} | (connection.transport_options or {})
+        # Celery's own scheduler would try a hundred times, while every entry that was claimed waits.
+        connection.ensure_connection(max_retries=1)
+        producer = self._app.amqp.Producer(connection, auto_declare=False)
+        if type(producer.channel).__module__.startswith("celery_zsched."):
+            self._collect(producer)
+        elif connection.transport_options.get("confirm_publish", True) and offered(connection, producer.channel):
+            self._confirms = Confirms(connection, producer.channel)
+        self._producer = producer
 
     def _collect(self, producer: Any) -> None:
         """Let a channel of ours keep messages until a flush. Another broker's is left as it is."""
@@ -157,15 +188,26 @@ class CeleryPublisher:
         """Tell the broker's faults, which pass, from an entry's own."""
         try:
             yield
+        except UnconfirmedError as exc:
+            raise self._failed(exc, keep=exc.blocked) from exc
         except Exception as exc:
+            refusal = None if self._confirms is None else channel_error(exc)
+            if refusal is not None and self._confirms is not None:
+                alone, refused = not self._confirms.waits_for, self._confirms.refused
+                failure = self._failed(exc)
+                self._refused |= refused if alone else {}
+                # The word may be on the message before this one, which a turn that begins with it will tell.
+                raise (RefusedError(str(refusal)) if alone else failure) from exc
             # That no queue is bound for an entry is the entry's fault, though kombu counts it with broken connections.
             entrys = isinstance(exc, InconsistencyError) or isinstance(exc.__cause__, InconsistencyError)
             if entrys or not (isinstance(exc, OperationalError) or self._is_broken(exc)):
                 raise
             raise self._failed(exc) from exc
 
-    def _failed(self, exc: Exception) -> PublishError:
-        self.close()
+    def _failed(self, exc: Exception, *, keep: bool = False) -> PublishError:
+        self._refused = {}
+        if not keep:
+            self.close(broken=True)
         return PublishError(str(exc) or type(exc).__name__)
 
     def _is_broken(self, exc: Exception) -> bool:

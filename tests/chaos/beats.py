@@ -1,6 +1,6 @@
 """Beats under fire: real ``celery beat`` processes are killed, frozen and cut off, and what arrived is counted.
 
-    python -m tests.chaos.beats [--beats 3] [--entries 200] [--seconds 60] [--lease 1] [--every 1] [--json -] …
+    python -m tests.chaos.beats [--beats 3] [--entries 200] [--seconds 300] [--lease 5] [--every 1] [--json -] …
 
 A private server is started, with beats in process groups of their own and entries that are all due every second. For
 the given time faults happen at random; then everything runs undisturbed for the lease and some seconds more, the beats
@@ -294,13 +294,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--beats", type=int, default=3, help="how many beats run at once (3)")
     parser.add_argument("--entries", type=int, default=200, help="how many entries (200)")
     parser.add_argument("--every", type=float, default=1.0, help="their interval in seconds (1)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for how long faults happen (60)")
-    parser.add_argument("--lease", type=float, default=1.0, help="the beats' lease in seconds (1)")
+    parser.add_argument("--seconds", type=float, default=300.0, help="for how long faults happen (300)")
+    parser.add_argument("--lease", type=float, default=5.0, help="the beats' lease in seconds (5)")
     parser.add_argument("--misfire", choices=("once", "skip", "all"), default="once", help="the entries' policy (once)")
-    parser.add_argument("--faults", default="kill,freeze,term", help=f"of {','.join(FAULTS)} (kill,freeze,term)")
+    parser.add_argument("--faults", default=",".join(FAULTS), help=f"of {','.join(FAULTS)} (all)")
     parser.add_argument("--pause", type=float, default=1.0, help="the mean time between faults in seconds (1)")
-    parser.add_argument("--freeze", type=float, default=5.0, help="the longest freeze in seconds (5)")
-    parser.add_argument("--broker", default="redis", help="redis (kombu's, the default), zsched (ours), or a URL")
+    parser.add_argument("--freeze", type=float, default=8.0, help="the longest freeze in seconds (8)")
+    parser.add_argument("--broker", default="zsched", help="zsched (ours, the default), redis (kombu's), or a URL")
     parser.add_argument("--server", choices=KINDS, default=DEFAULT_KIND, help=f"kind of server ({DEFAULT_KIND})")
     parser.add_argument("--seed", type=int, default=None, help="for the same faults again")
     parser.add_argument("--json", metavar="FILE", help="write the counts there; - for stdout, with nothing else")

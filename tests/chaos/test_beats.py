@@ -86,7 +86,7 @@ def test_beats_under_fire_lose_and_double_nothing(options: str) -> None:
     What kombu's broker may repeat (a message whose answer was cut off, or one that a dead beat had sent and not moved
     on) cannot come of these faults while another occurrence is due by the end of the lease.
     """
-    fixed = "--seconds 6 --entries 40 --pause 0.5 --freeze 3 --json -"
+    fixed = "--seconds 6 --entries 40 --lease 1.3 --pause 0.5 --freeze 3 --json -"
     done = subprocess.run(
         [sys.executable, "-m", "tests.chaos.beats", *fixed.split(), *options.split()],
         cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120, check=False,

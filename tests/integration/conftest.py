@@ -21,14 +21,16 @@ from tests.servers import RunningServer
 def start_project(tmp_path: Path) -> Iterator[Callable[..., Project]]:
     """Make a project on a server: ``start_project(server, source, ours=…, **conf)``; its programs end with the test.
 
-    Its broker is kombu's, or ``ours``.
+    Its broker is kombu's on that server, or ``ours``, or at the URL ``broker``.
     """
     with contextlib.ExitStack() as started:
 
-        def start(server: RunningServer, source: str = "", *, ours: bool = False, **conf: Any) -> Project:
+        def start(
+            server: RunningServer, source: str = "", *, ours: bool = False, broker: str = "", **conf: Any
+        ) -> Project:
             directory = tmp_path / f"project{len(list(tmp_path.iterdir()))}"
             directory.mkdir()
-            project = Project(directory, f"{'zsched+' if ours else ''}{server.url}", source, **conf)
+            project = Project(directory, broker or f"{'zsched+' if ours else ''}{server.url}", source, **conf)
             started.callback(project.close)
             return project
 

@@ -41,7 +41,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("inheriting",),
     ("upkeep",),
     ("roll",),
-    ("apps", "engine", "notices"),
+    ("apps", "confirms", "engine", "notices"),
     ("publishing", "run_leases"),
     ("context",),
     ("operations",),
