@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +51,35 @@ def test_a_half_open_link_is_noticed_and_replaced(
     way.replace()  # new connections get through, the frozen ones stay as they are
     stamped.until(1, "ran", "after", timeout_s=30)
     assert worker.is_running
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["idle", "holding"])
+def test_a_silent_link_does_not_hold_up_a_close(
+    start_server: Callable[..., RunningServer], forward: Callable[[RunningServer], Forwarder], held: bool
+) -> None:
+    """A worker's clean-up of a half-open connection ends at once, also with a message that must be given back."""
+    server = start_server(tcp=True)
+    way = forward(server)
+    connection = kombu.Connection(f"zsched+{way.url}", transport_options=QUICK)
+    taken: list[str] = []
+    consumer = kombu.Consumer(connection, [kombu.Queue("q")], callbacks=[lambda body, _: taken.append(body)])
+    consumer.consume()
+    if held:
+        kombu.Producer(connection.channel()).publish("x", routing_key="q")
+    with contextlib.suppress(TimeoutError):
+        connection.drain_events(timeout=5 if held else 0.2)
+    assert taken == ["x"] * held
+    way.freeze()
+    closing = threading.Thread(target=connection.close, daemon=True)
+    closing.start()
+    closing.join(timeout=20)
+    assert not closing.is_alive()
+    way.thaw()
+    if held:
+        other = kombu.Connection(f"zsched+{server.url}")
+        queue = kombu.Queue("q")(other.default_channel)
+        wait_until(lambda: queue.get(no_ack=True), what="the message is given back")
+        other.release()
 
 
 def test_a_cut_link_ends_no_task(
