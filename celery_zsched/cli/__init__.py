@@ -16,38 +16,55 @@ from celery_zsched import __version__, control, run_leases
 
 __all__ = ["control", "run_leases", "zsched"]
 
-#: Command -> the module beside this one that has it, in the order of ``--help``.
-_HOMES = {
-    "list": "entries",
-    "show": "entries",
-    "next": "entries",
-    "history": "entries",
-    "explain": "entries",
-    "add": "editing",
-    "edit": "editing",
-    "rm": "editing",
-    "pause": "pausing",
-    "resume": "pausing",
-    "run": "running",
-    "backfill": "running",
-    "cancel": "queues",
-    "timeline": "queues",
-    "task": "queues",
-    "queues": "queues",
-    "dead": "queues",
-    "paused": "pausing",
-    "beats": "watching",
-    "health": "watching",
-    "audit": "watching",
-    "doctor": "doctoring",
-    "blackout": "doctoring",
-    "plan": "watching",
-    "export": "carrying",
-    "import": "carrying",
-    "import-redbeat": "carrying",
-    "import-django-celery-beat": "carrying",
-    "import-shelve": "carrying",
+#: What is said above commands in ``--help`` -> command -> the module beside this one that has it.
+_SECTIONS = {
+    "Look at periodic tasks": {
+        "list": "entries",
+        "show": "entries",
+        "next": "entries",
+        "history": "entries",
+        "explain": "entries",
+        "plan": "watching",
+    },
+    "Change periodic tasks": {
+        "add": "editing",
+        "edit": "editing",
+        "rm": "editing",
+        "run": "running",
+        "backfill": "running",
+        "blackout": "doctoring",
+    },
+    "Hold back and cancel: periodic tasks, task names, queues, single tasks": {
+        "pause": "pausing",
+        "resume": "pausing",
+        "paused": "pausing",
+        "cancel": "queues",
+    },
+    "Look at what waits": {"timeline": "queues", "task": "queues", "queues": "queues", "dead": "queues"},
+    "Watch over it all": {
+        "beats": "watching",
+        "health": "watching",
+        "doctor": "doctoring",
+        "audit": "watching",
+    },
+    "Move in and out": {
+        "export": "carrying",
+        "import": "carrying",
+        "import-redbeat": "carrying",
+        "import-django-celery-beat": "carrying",
+        "import-shelve": "carrying",
+    },
 }
+_HOMES = {command: home for section in _SECTIONS.values() for command, home in section.items()}
+
+_EXAMPLES = """\b
+Examples:
+  celery -A app zsched list
+  celery -A app zsched pause report --reason 'numbers are wrong' --for 2h
+  celery -A app zsched explain report 09:00
+
+Each command has its own --help. Where a command takes a periodic task, it is named as in beat_schedule or by `add`.
+"""
 
 
 class Verbs(DYMGroup):
@@ -65,7 +82,23 @@ class Verbs(DYMGroup):
         command: click.Command = import_module(f"celery_zsched.cli.{home}").COMMANDS[cmd_name]
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by what they are for, each with its first sentence."""
+        width = max(map(len, _HOMES))
+        for head, section in _SECTIONS.items():
+            with formatter.section(head):
+                rows = []
+                for name in section:
+                    command = self.get_command(ctx, name)
+                    help_text = " ".join((command.help if command and command.help else "").split("\n\n")[0].split())
+                    rows.append((name.ljust(width), help_text.removesuffix(".")))
+                formatter.write_dl(rows)
 
-@click.group(cls=Verbs, help=f"See and change what waits (celery-zsched {__version__}). Works with no worker running.")
+
+@click.group(
+    cls=Verbs,
+    epilog=_EXAMPLES,
+    help=f"See and change what waits (celery-zsched {__version__}). Works with no worker running.",
+)
 def zsched() -> None:
     """Hold the commands."""

@@ -17,7 +17,7 @@ copy_option = click.option(
 )
 
 
-@verb("export")
+@verb("export", examples=("export entries.jsonl", "export > entries.jsonl"))
 @click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
 def export(site: Site, out: Output, file: Any) -> None:
     """Write every periodic task as a line of JSON to FILE (- or nothing: to the terminal).
@@ -31,7 +31,7 @@ def export(site: Site, out: Output, file: Any) -> None:
     click.echo(f"{plural(count, 'entry')} exported.", err=True)
 
 
-@verb("import")
+@verb("import", examples=("import entries.jsonl --dry-run", "import entries.jsonl"))
 @click.argument("file", type=click.File("r", encoding="utf-8"))
 @dry_run_option
 def import_lines(site: Site, out: Output, file: Any, dry_run: bool) -> None:
@@ -42,7 +42,7 @@ def import_lines(site: Site, out: Output, file: Any, dry_run: bool) -> None:
     _say(out, report)
 
 
-@verb("import-redbeat")
+@verb("import-redbeat", examples=("import-redbeat --dry-run", "import-redbeat --url redis://old:6379/1"))
 @click.option("--url", help="redbeat's server; redbeat_redis_url or the broker's by default.")
 @click.option("--prefix", help="redbeat's key prefix; redbeat_key_prefix by default.")
 @copy_option
@@ -61,7 +61,7 @@ def import_redbeat(site: Site, out: Output, url: str | None, prefix: str | None,
         _say(out, take_over(site, url=url, prefix=prefix, copy=copy, dry_run=dry_run, progress=advance))
 
 
-@verb("import-django-celery-beat")
+@verb("import-django-celery-beat", examples=("import-django-celery-beat --dry-run",))
 @copy_option
 @dry_run_option
 def import_django(site: Site, out: Output, copy: bool, dry_run: bool) -> None:
@@ -75,7 +75,7 @@ def import_django(site: Site, out: Output, copy: bool, dry_run: bool) -> None:
     _say(out, take_over(site, copy=copy, dry_run=dry_run))
 
 
-@verb("import-shelve")
+@verb("import-shelve", examples=("import-shelve celerybeat-schedule --dry-run",))
 @click.argument("file", default="celerybeat-schedule", type=click.Path())
 @dry_run_option
 def import_shelve(site: Site, out: Output, file: str, dry_run: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from celery_zsched.cli.base import force_option, reason_option, verb
+from celery_zsched.cli.base import ZoneType, reason_option, shown, verb, zone_option
 from celery_zsched.cli.output import Output, plural
 from celery_zsched.operations import Site
 
@@ -19,7 +19,7 @@ _BLACKOUTS = [
 _OPENINGS = [("FROM", "start"), ("TO", "end"), ("OPEN NOW", "open")]
 
 
-@verb("doctor")
+@verb("doctor", examples=("doctor", "doctor --json"))
 def doctor(site: Site, out: Output) -> None:
     """Check servers, rights, clocks, left-over keys and settings that lose tasks; the exit code is 1 if one is bad."""
     from celery_zsched.operations.doctoring import BAD
@@ -31,13 +31,22 @@ def doctor(site: Site, out: Output) -> None:
         raise click.exceptions.Exit(1)
 
 
-@click.group()
+@click.group(
+    epilog=shown(
+        (
+            "blackout set xmas 2026-12-24/2026-12-26 --note 'nobody is there'",
+            "edit report --blackout xmas",
+            "blackout list",
+        )
+    )
+)
 def blackout() -> None:
     """See and change blackouts: windows, by name, in which entries that name them are not sent."""
 
 
 @verb("list")
-def blackout_list(site: Site, out: Output) -> None:
+@zone_option
+def blackout_list(site: Site, out: Output, zone: str | None) -> None:
     """List the blackouts, each with the window that is open or comes next."""
     from celery_zsched import blackouts
 
@@ -46,25 +55,33 @@ def blackout_list(site: Site, out: Output) -> None:
         row = dataclasses.asdict(each)
         coming = row.pop("next") or {}
         rows.append({**row, "start": coming.get("start"), "end": coming.get("end")})
-    out.rows(_BLACKOUTS, rows, "There are no blackouts.")
+    out.rows(_BLACKOUTS, rows, "There are no blackouts.", zone="zone")
 
 
 @verb("show")
 @click.argument("name")
 @click.option("-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many windows.")
-def blackout_show(site: Site, out: Output, name: str, count: int) -> None:
+@zone_option
+def blackout_show(site: Site, out: Output, name: str, count: int, zone: str | None) -> None:
     """Show the next windows of a blackout."""
     from celery_zsched import blackouts
 
     found = blackouts.preview(site.schedules, name, count)
+    out.speak_of(next((each.zone for each in blackouts.listed(site.schedules) if each.name == name), None))
     out.rows(_OPENINGS, [dataclasses.asdict(each) for each in found], "No window is to come.")
 
 
-@verb("set")
+@verb(
+    "set",
+    examples=(
+        "blackout set xmas 2026-12-24/2026-12-26 --zone Europe/Paris --note 'nobody is there'",
+        "blackout set holidays --ics holidays.ics",
+    ),
+)
 @click.argument("name")
 @click.argument("windows", nargs=-1)
 @click.option("--ics", type=click.File("rb"), help="Take the events of this calendar file.")
-@click.option("--zone", help="The zone of days and moments without an offset; the app's by default.")
+@click.option("--zone", type=ZoneType(), help="The zone of days and moments without an offset; the app's by default.")
 @click.option("--note", "remark", help="What it is for.")
 @reason_option
 def blackout_set(
@@ -86,7 +103,7 @@ def blackout_set(
 
 @verb("rm")
 @click.argument("name")
-@force_option
+@click.option("--force", is_flag=True, help="Also one that entries name; they run at all times then.")
 @reason_option
 def blackout_remove(site: Site, out: Output, name: str, force: bool, reason: str | None) -> None:
     """Remove a blackout that no entry names; with --force also one that entries name."""

@@ -8,12 +8,17 @@ from typing import Any, TypeVar
 import click
 
 from celery_zsched import operations
-from celery_zsched.cli.base import dry_run_option, entry_argument, force_option, reason_option, verb
+from celery_zsched.cli.base import ZoneType, dry_run_option, entry_argument, reason_option, verb, zone_of
 from celery_zsched.cli.output import Output
 from celery_zsched.cli.pausing import sentence
 from celery_zsched.cli.running import args_option, kwargs_option
 from celery_zsched.entry import MISFIRES, OVERLAPS
+from celery_zsched.errors import EntryError
 from celery_zsched.operations import Site
+
+_force_option = click.option(
+    "--force", is_flag=True, help="Also an entry of beat_schedule, though the next start of a beat undoes it."
+)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -22,7 +27,7 @@ _OPTIONS = [
     click.option("--cron", help="Due by a crontab: '30 9 * * 1-5'."),
     click.option("--rrule", help="Due by an RFC 5545 rule: 'FREQ=WEEKLY;BYDAY=MO;BYHOUR=9;BYMINUTE=0;BYSECOND=0'."),
     click.option("--at", help="Due once: 2026-12-24T18:00, 18:00, +2h."),
-    click.option("--zone", help="The zone of its wall times, like Europe/Paris; the app's by default."),
+    click.option("--zone", type=ZoneType(), help="The zone of its wall times, Europe/Paris; the app's by default."),
     args_option,
     kwargs_option,
     click.option("--queue", help="The queue to send to."),
@@ -52,7 +57,14 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
     return given | ({"options": options} if options else {})
 
 
-@verb("add")
+@verb(
+    "add",
+    examples=(
+        "add report app.report --cron '0 9 * * 1-5' --zone Europe/Paris",
+        "add poll app.poll --every 30 --misfire skip",
+        "add greet app.greet --at 18:00 --args '[\"Ann\"]' --expires 1h",
+    ),
+)
 @click.argument("entry")
 @click.argument("task")
 @_fields
@@ -60,33 +72,37 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
 def add(site: Site, out: Output, entry: str, task: str, reason: str | None, **fields: Any) -> None:
     """Add a periodic task named ENTRY that sends TASK; in force at once.
 
-    celery zsched add report app.report --cron '0 9 * * 1-5' --zone Europe/Paris
+    It needs one of --every, --cron, --rrule and --at. Moments without an offset are in --zone, or the app's zone.
     """
     done = operations.add(site, entry, {"task": task, **_given(fields)}, reason=reason)
+    out.speak_of(zone_of(site, entry))
     out.one(done.to_dict(), sentence(done))
 
 
-@verb("edit")
+@verb("edit", examples=("edit report --cron '30 9 * * 1-5'", "edit report --args '[2]' --reason 'one more region'"))
 @entry_argument
 @click.option("--task", help="The task to send.")
 @_fields
-@force_option
+@_force_option
 @reason_option
 def edit(site: Site, out: Output, entry: str, force: bool, reason: str | None, **fields: Any) -> None:
     """Change what is given of a periodic task; all else of it stays, a pause too."""
+    if not _given(fields):
+        raise EntryError("nothing is given to be changed; see `celery zsched edit --help`")
     done = operations.edit(site, entry, _given(fields), reason=reason, force=force)
+    out.speak_of(zone_of(site, entry))
     out.one(done.to_dict(), sentence(done) + ("" if done.changed else " (nothing changed)"))
 
 
-@verb("rm")
+@verb("rm", examples=("rm report --reason 'nobody reads it'", "rm 'old-*' --dry-run"))
 @entry_argument
-@force_option
+@_force_option
 @reason_option
 @dry_run_option
 def remove(site: Site, out: Output, entry: str, force: bool, reason: str | None, dry_run: bool) -> None:
     """Delete a periodic task with all that is known of it.
 
-    ENTRY may be a pattern with * and ? that selects many.
+    ENTRY may be a pattern with * and ? that selects many. What it has sent already is not touched: see `cancel`.
     """
     for each in operations.remove(site, entry, reason=reason, force=force, dry_run=dry_run):
         would = "would be deleted" if dry_run else "deleted"

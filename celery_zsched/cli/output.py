@@ -1,7 +1,8 @@
 """What the commands print: tables and sentences for people, JSON for programs.
 
 JSON has one form throughout: one object a line, with the fields of the result that the verb returns in Python; a list
-is as many lines.
+is as many lines, and moments are in UTC. For people a moment is in the zone of the entry that it is about, or else in
+the app's, or wherever ``--zone`` says, and always with its offset.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -20,7 +23,7 @@ import click
 WIDE = 500
 
 #: A moment as the verbs give it, ISO 8601 in UTC.
-_MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{3})?(?:\d{3})?\+00:00")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3,6})?\+00:00")
 
 #: How a state is coloured.
 STYLES = {"paused": "yellow", "quarantined": "red", "finished": "dim", "firing": "green", "dead": "red"}
@@ -29,13 +32,25 @@ Column = tuple[str, str]
 
 
 class Output:
-    """Prints one command's results."""
+    """Prints one command's results; ``app_zone`` is what moments are in, unless one of an entry or ``asked`` is."""
 
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, as_json: bool, app_zone: str = "UTC", asked: str | None = None) -> None:
         self.as_json = as_json
+        self.zone = asked or app_zone
+        #: The zone that the user wants to see, if any.
+        self.asked = asked
 
-    def rows(self, columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], nothing: str) -> None:
-        """Print rows: as a table of the columns (head, field) or as JSON; ``nothing`` is said when there are none."""
+    def speak_of(self, entry_zone: str | None) -> None:
+        """Go on in the zone of an entry, unless the user asked for another."""
+        self.zone = self.asked or entry_zone or self.zone
+
+    def rows(
+        self, columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], nothing: str, *, zone: str | None = None
+    ) -> None:
+        """Print rows: as a table of the columns (head, field) or as JSON; ``nothing`` is said when there are none.
+
+        ``zone`` is the field of a row that has its own zone.
+        """
         if self.as_json:
             for row in rows:
                 self.document(row)
@@ -52,7 +67,8 @@ class Output:
         for head, _ in columns:
             table.add_column(head, overflow="fold")
         for row in found:
-            table.add_row(*(Text(_cell(row.get(field)), style=_style(row.get(field))) for _, field in columns))
+            where = self.asked or (row.get(zone) if zone else None) or self.zone
+            table.add_row(*(Text(_cell(row.get(field), where), style=_style(row.get(field))) for _, field in columns))
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
         Console(width=width, highlight=False, soft_wrap=False).print(table)
 
@@ -65,7 +81,11 @@ class Output:
         if self.as_json:
             self.document(document)
         else:
-            say(sentence)
+            self.say(sentence)
+
+    def say(self, text: str) -> None:
+        """Print a text for people."""
+        click.echo(short(text, self.zone))
 
     def facts(self, document: Mapping[str, Any]) -> None:
         """Print one result in full: a fact a line, or as JSON."""
@@ -77,7 +97,7 @@ class Output:
         for name, value in facts.items():
             lines = value if isinstance(value, list) and all(isinstance(each, str) for each in value) else [value]
             for position, line in enumerate(lines):
-                click.echo(f"{name if position == 0 else '':{width}}  {_cell(line)}")
+                click.echo(f"{name if position == 0 else '':{width}}  {_cell(line, self.zone)}")
 
     @contextmanager
     def progress(self, label: str, length: int | None = None) -> Iterator[Callable[[int], None]]:
@@ -89,14 +109,16 @@ class Output:
             yield bar.update
 
 
-def say(text: str) -> None:
-    """Print a text for people, its moments short."""
-    click.echo(short(text))
+def short(text: str, zone: str) -> str:
+    """Return a text with its moments in a zone, to the millisecond and no further than they go."""
+    return _MOMENT.sub(lambda found: _local(found[0], zone), text)
 
 
-def short(text: str) -> str:
-    """Return a text with its moments in UTC to the millisecond, and no further than they go."""
-    return _MOMENT.sub(lambda found: f"{found[1]}{'' if not found[2] or found[2] == '.000' else found[2]}Z", text)
+def _local(text: str, zone: str) -> str:
+    here = datetime.fromisoformat(text).astimezone(ZoneInfo(zone))
+    return here.isoformat(timespec="milliseconds").replace(".000", "").removesuffix("+00:00") + (
+        "" if here.utcoffset() else "Z"
+    )
 
 
 def plural(count: int, one: str) -> str:
@@ -105,14 +127,14 @@ def plural(count: int, one: str) -> str:
     return f"{count:,} {noun}"
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, zone: str) -> str:
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (dict, list)):
-        return short(json.dumps(value, ensure_ascii=False, default=str))
-    return short(str(value))
+        return short(json.dumps(value, ensure_ascii=False, default=str), zone)
+    return short(str(value), zone)
 
 
 def _style(value: Any) -> str:

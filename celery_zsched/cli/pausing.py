@@ -5,26 +5,50 @@ from __future__ import annotations
 import click
 
 from celery_zsched import operations
-from celery_zsched.cli.base import complete_entry, dry_run_option, reason_option, verb
+from celery_zsched.cli.base import (
+    complete_entry,
+    dry_run_option,
+    reason_option,
+    verb,
+    with_offset,
+    zone_of,
+    zone_option,
+)
 from celery_zsched.cli.output import Output, plural
 from celery_zsched.operations import Site
 from celery_zsched.operations.holding import Holding
-from celery_zsched.operations.standing import Standing, standing
-from celery_zsched.operations.targets import find_entries, is_pattern, resolve
+from celery_zsched.operations.standing import Standing
+from celery_zsched.operations.targets import is_pattern
 
 _PAUSED = [("TARGET", "target"), ("BY", "by"), ("WHY", "reason"), ("UNTIL", "until")]
 
 _target = click.argument("target", shell_complete=complete_entry)
 
 
-@verb("pause")
+@verb(
+    "pause",
+    examples=(
+        "pause report --reason 'numbers are wrong'",
+        "pause 'report-*' --for 2h",
+        "pause task:app.mail --until 18:00 --reason 'mail server is down'",
+        "pause queue:slow --dry-run",
+    ),
+)
 @_target
 @reason_option
 @click.option("--until", help="End the pause by itself at this moment: 18:00, 2026-12-24T18:00, +2h.")
 @click.option("--for", "lasting", help="End the pause by itself after so long: 90 (seconds), 15m, 2h30m.")
 @dry_run_option
+@zone_option
 def pause(
-    site: Site, out: Output, target: str, reason: str | None, until: str | None, lasting: str | None, dry_run: bool
+    site: Site,
+    out: Output,
+    target: str,
+    reason: str | None,
+    until: str | None,
+    lasting: str | None,
+    dry_run: bool,
+    zone: str | None,
 ) -> None:
     """Pause a periodic task: nothing of it is sent until it is resumed.
 
@@ -32,39 +56,45 @@ def pause(
     messages are held back, whatever queue they are in), a queue, or the id of one task; entry:, task:, queue: and id:
     in front say which it is. What runs already is not touched.
     """
-    if dry_run:
-        _say_dry(site, out, target)
-    elif is_pattern(target):
-        _say(out, *operations.pause_tasks(site, target, reason=reason, until=until, lasting=lasting))
+    end = None if until is None else with_offset(site, until, zone)
+    if is_pattern(target):
+        rows = operations.pause_tasks(site, target, reason=reason, until=end, lasting=lasting, dry_run=dry_run)
+        _say(site, out, *rows)
     else:
         with out.progress("parking") as advance:
             done = operations.pause_task(
-                site, target, reason=reason, until=until, lasting=lasting, progress=advance, sweep_s=None
+                site, target, reason=reason, until=end, lasting=lasting, progress=advance, sweep_s=None, dry_run=dry_run
             )
-        _say(out, done)
+        _say(site, out, done)
 
 
-@verb("resume")
+@verb("resume", examples=("resume report", "resume 'report-*' --catch-up", "resume task:app.mail"))
 @_target
 @click.option("--catch-up", is_flag=True, help="Also run once now for what the pause has swallowed.")
+@reason_option
 @dry_run_option
-def resume(site: Site, out: Output, target: str, catch_up: bool, dry_run: bool) -> None:
+@zone_option
+def resume(
+    site: Site, out: Output, target: str, catch_up: bool, reason: str | None, dry_run: bool, zone: str | None
+) -> None:
     """Resume what is paused: a periodic task is due at its next time, messages go on in their old order.
 
     TARGET is as for pause.
     """
-    if dry_run:
-        _say_dry(site, out, target)
-    elif is_pattern(target):
-        _say(out, *operations.resume_tasks(site, target, catch_up=catch_up))
+    if is_pattern(target):
+        rows = operations.resume_tasks(site, target, catch_up=catch_up, reason=reason, dry_run=dry_run)
+        _say(site, out, *rows)
     else:
         with out.progress("putting back") as advance:
-            done = operations.resume_task(site, target, catch_up=catch_up, progress=advance)
-        _say(out, done)
+            done = operations.resume_task(
+                site, target, catch_up=catch_up, reason=reason, progress=advance, dry_run=dry_run
+            )
+        _say(site, out, done)
 
 
-@verb("paused")
-def paused(site: Site, out: Output) -> None:
+@verb("paused", examples=("paused", "paused --json"))
+@zone_option
+def paused(site: Site, out: Output, zone: str | None) -> None:
     """List all that is paused: periodic tasks, task names, queues and single tasks; by whom, why, until when."""
     rows = [
         {"target": f"entry:{row.entry}", "by": row.by, "reason": row.reason, "until": row.until}
@@ -77,19 +107,13 @@ def paused(site: Site, out: Output) -> None:
     out.rows(_PAUSED, rows, "Nothing is paused.")
 
 
-def _say_dry(site: Site, out: Output, target: str) -> None:
-    found = resolve(site, target)
-    if found.kind == "entry":
-        _say(out, *(standing(stored) for stored in find_entries(site, found.name)))
-    else:
-        out.one({"target": str(found)}, f"{found}: would be")
-
-
-def _say(out: Output, *done: Standing | Holding) -> None:
+def _say(site: Site, out: Output, *done: Standing | Holding) -> None:
     for each in done:
         if isinstance(each, Holding):
             out.one(each.to_dict(), _held(each))
         else:
+            if not out.as_json:
+                out.speak_of(zone_of(site, each.entry))
             out.one(each.to_dict() | {"fault": None}, sentence(each))
 
 
@@ -99,7 +123,8 @@ def _held(each: Holding) -> str:
     done = "parked" if each.state == "paused" else "put back"
     count = f", {plural(each.messages, 'message')} {done}" if each.messages else ""
     unchanged = "" if each.changed else " already"
-    return f"{each.target}: {each.state}{unchanged}{by}{until}{count}{f' ({each.reason})' if each.reason else ''}"
+    said = f"{each.target}: {_would(each)}{each.state}{unchanged}{by}{until}{count}"
+    return f"{said}{f' ({each.reason})' if each.reason else ''}{_notice(each)}"
 
 
 def sentence(each: Standing) -> str:
@@ -107,7 +132,16 @@ def sentence(each: Standing) -> str:
     by = f" by {each.by}" if each.by else ""
     until = f" until {each.until}" if each.until else ""
     coming = f", next {each.next}" if each.next else ""
-    return f"{each.entry}: {each.state}{by}{until}{coming}{f' ({each.reason})' if each.reason else ''}"
+    said = f"{each.entry}: {_would(each)}{each.state}{by}{until}{coming}"
+    return f"{said}{f' ({each.reason})' if each.reason else ''}{_notice(each)}"
+
+
+def _would(each: Standing | Holding) -> str:
+    return "would be " if each.dry_run and each.changed else ""
+
+
+def _notice(each: Standing | Holding) -> str:
+    return f"\n  {each.notice}" if each.notice else ""
 
 
 COMMANDS = {"pause": pause, "resume": resume, "paused": paused}

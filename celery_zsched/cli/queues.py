@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from celery_zsched import operations
-from celery_zsched.cli.base import dry_run_option, reason_option, verb
+from celery_zsched.cli.base import complete_entry, dry_run_option, reason_option, shown, verb, zone_option
 from celery_zsched.cli.output import Output, plural
-from celery_zsched.errors import EntryError
+from celery_zsched.errors import ConflictError, EntryError
 from celery_zsched.operations import Site
 from celery_zsched.operations.moments import duration_us
 from celery_zsched.types import SECOND_US
@@ -26,7 +26,7 @@ _queue_option = click.option("--queue", help="Only this queue.")
 _all_option = click.option("--all", "everything", is_flag=True, help="All of them.")
 
 
-@verb("queues")
+@verb("queues", examples=("queues", "queues --rate 10s"))
 @click.option("--rate", "measure", help="Also count for so long how many are handed to consumers: 2, 10s.")
 def queues(site: Site, out: Output, measure: str | None) -> None:
     """List the queues: how many messages stand where, and how long the oldest that is due has waited."""
@@ -36,27 +36,36 @@ def queues(site: Site, out: Output, measure: str | None) -> None:
     out.rows(columns, rows, "There are no queues.")
 
 
-@verb("timeline")
+@verb("timeline", examples=("timeline", "timeline --queue celery --limit 10"))
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="The most rows.")
 @_queue_option
-def timeline(site: Site, out: Output, limit: int, queue: str | None) -> None:
+@zone_option
+def timeline(site: Site, out: Output, limit: int, queue: str | None, zone: str | None) -> None:
     """Show what comes next, in the order of time: periodic tasks, ready and delayed messages, retries."""
     out.rows(
         _TIMELINE, [each.to_dict() for each in operations.timeline(site, limit=limit, queue=queue)], "Nothing waits."
     )
 
 
-@verb("task")
+@verb("task", examples=("task 030ba4e3-593a-5db7-8071-714ad65d4a0d", "task report-1 --args"))
 @click.argument("task_id")
 @click.option("--args", "arguments", is_flag=True, help="Also its arguments.")
-def task(site: Site, out: Output, task_id: str, arguments: bool) -> None:
+@zone_option
+def task(site: Site, out: Output, task_id: str, arguments: bool, zone: str | None) -> None:
     """Say where a task is, by its id: waiting, paused, with which worker, dead and why."""
     for each in operations.where_is(site, task_id, arguments=arguments):
         out.facts(each.to_dict())
 
 
-@verb("cancel")
-@click.argument("target")
+@verb(
+    "cancel",
+    examples=(
+        "cancel task:app.mail --dry-run",
+        "cancel 030ba4e3-593a-5db7-8071-714ad65d4a0d",
+        "cancel queue:slow --reason 'too late now'",
+    ),
+)
+@click.argument("target", shell_complete=complete_entry)
 @reason_option
 @dry_run_option
 def cancel(site: Site, out: Output, target: str, reason: str | None, dry_run: bool) -> None:
@@ -70,10 +79,12 @@ def cancel(site: Site, out: Output, target: str, reason: str | None, dry_run: bo
     said = f"{done.target}: {plural(done.removed, 'message')} {'would be ' if dry_run else ''}removed"
     if done.running:
         said += f", {len(done.running):,} with workers {'would be ' if dry_run else ''}revoked (what runs goes on)"
+    if done.notice:
+        said += f"\n  {done.notice}"
     out.one(done.to_dict(), said)
 
 
-@click.group()
+@click.group(epilog=shown(("dead list", "dead requeue 030ba4e3-593a-5db7-8071-714ad65d4a0d", "dead purge --all")))
 def dead() -> None:
     """See, put back or delete messages that were set aside as dead."""
 
@@ -81,7 +92,8 @@ def dead() -> None:
 @verb("list")
 @_queue_option
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="The most rows.")
-def dead_list(site: Site, out: Output, queue: str | None, limit: int) -> None:
+@zone_option
+def dead_list(site: Site, out: Output, queue: str | None, limit: int, zone: str | None) -> None:
     """List dead messages with the reason, how often they were delivered, and who had them last."""
     rows = [each.to_dict() for each in operations.dead(site, queue=queue, limit=limit)]
     out.rows(_DEAD, rows, "No message is dead.")
@@ -90,9 +102,13 @@ def dead_list(site: Site, out: Output, queue: str | None, limit: int) -> None:
 @verb("show")
 @click.argument("task_id")
 @click.option("--args", "arguments", is_flag=True, help="Also its arguments.")
-def dead_show(site: Site, out: Output, task_id: str, arguments: bool) -> None:
+@zone_option
+def dead_show(site: Site, out: Output, task_id: str, arguments: bool, zone: str | None) -> None:
     """Show all that is known of a dead message."""
-    for each in operations.where_is(site, task_id, arguments=arguments):
+    found = operations.where_is(site, task_id, arguments=arguments)
+    if not any(each.state == "dead" for each in found):
+        raise ConflictError(f"{task_id!r} is not dead, but {found[0].state}; see `celery zsched task {task_id}`")
+    for each in found:
         if each.state == "dead":
             out.facts(each.to_dict())
 
@@ -131,7 +147,7 @@ def dead_purge(
 
 def _chosen(task_ids: tuple[str, ...], everything: bool) -> list[str] | None:
     if bool(task_ids) == everything:
-        raise EntryError("name the task ids, or give --all")
+        raise EntryError("name the task ids, or else give --all")
     return list(task_ids) or None
 
 

@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from celery_zsched import operations
-from celery_zsched.cli.base import dry_run_option, entry_argument, reason_option, verb
+from celery_zsched.cli.base import (
+    dry_run_option,
+    entry_argument,
+    reason_option,
+    verb,
+    with_offset,
+    zone_of,
+    zone_option,
+)
 from celery_zsched.cli.output import Output, plural
 from celery_zsched.operations import Site
 
@@ -42,7 +50,7 @@ args_option = click.option(
 kwargs_option = click.option("--kwargs", type=JsonType(dict, "object"), help="Named arguments, a JSON object.")
 
 
-@verb("run")
+@verb("run", examples=("run report", "run report --args '[7]' --reason 'for the board'", "run task:app.report"))
 @entry_argument
 @args_option
 @kwargs_option
@@ -69,12 +77,19 @@ def run(
     out.one(done.to_dict(), f"{done.entry or 'by name'}: {done.task} {said}, as {done.task_id}")
 
 
-@verb("backfill")
+@verb(
+    "backfill",
+    examples=(
+        "backfill report 2026-11-02 2026-11-06 --dry-run",
+        "backfill report '6h ago' now --pace 30 --reason 'the server was down'",
+    ),
+)
 @entry_argument
 @click.argument("since")
 @click.argument("until")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Refuse more occurrences.")
 @click.option("--pace", default="0", help="Let them become due one by one, so far apart: 30, 5m.")
+@zone_option
 @click.option("--label", default="", help="A name for this backfill; another label sends the same times again.")
 @reason_option
 @dry_run_option
@@ -89,12 +104,15 @@ def backfill(
     label: str,
     reason: str | None,
     dry_run: bool,
+    zone: str | None,
 ) -> None:
     """Send the past occurrences of a periodic task from SINCE to UNTIL, each once.
 
-    Moments are like 2026-12-24T18:00, in the zone of the entry where they have no offset. Each message says for which
-    time it stands.
+    Moments are like 2026-12-24T18:00, '6h ago' or now, in the zone of the entry unless they have an offset or --zone
+    says another. Each message says for which time it stands.
     """
+    since, until = with_offset(site, since, zone), with_offset(site, until, zone)
+    out.speak_of(zone_of(site, entry))
     with out.progress("sending", limit) as advance:
         done = operations.backfill(
             site, entry, since, until, limit=limit, pace=pace, label=label, reason=reason, dry_run=dry_run,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from celery_zsched import operations
-from celery_zsched.cli.base import verb
+from celery_zsched.cli.base import complete_entry, verb, zone_option
 from celery_zsched.cli.output import Output, plural
 from celery_zsched.operations import Site
 from celery_zsched.operations.moments import duration_us
@@ -19,13 +19,14 @@ _AUDIT = [("WHEN", "at"), ("WHAT", "verb"), ("TARGET", "target"), ("BY", "by"), 
 _PLAN = [("ENTRY", "entry"), ("WOULD", "action"), ("FIELDS", "fields"), ("DETAIL", "detail")]
 
 
-@verb("beats")
-def beats(site: Site, out: Output) -> None:
+@verb("beats", examples=("beats", "beats --json"))
+@zone_option
+def beats(site: Site, out: Output, zone: str | None) -> None:
     """List the schedulers: where they run, when they last called, how late they sent last."""
     out.rows(_BEATS, [beat.to_dict() for beat in operations.beats(site)], "No beat has called.")
 
 
-@verb("health")
+@verb("health", examples=("health", "health --max-lag 5m"))
 @click.option("--max-lag", default="60", show_default=True, help="How late an entry may be: 60 (seconds), 5m.")
 def health(site: Site, out: Output, max_lag: str) -> None:
     """Say whether what is due is sent; the exit code is 0 if so, else 1."""
@@ -39,19 +40,20 @@ def health(site: Site, out: Output, max_lag: str) -> None:
         raise click.exceptions.Exit(1)
 
 
-@verb("audit")
-@click.argument("target", required=False)
+@verb("audit", examples=("audit", "audit report --limit 5", "audit queue:celery"))
+@click.argument("target", required=False, shell_complete=complete_entry)
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The most records.")
-def audit(site: Site, out: Output, target: str | None, limit: int) -> None:
+@zone_option
+def audit(site: Site, out: Output, target: str | None, limit: int, zone: str | None) -> None:
     """Show who did what, when and why, the newest first.
 
-    TARGET is as it stands in the records: entry:NAME.
+    TARGET is a periodic task, or as it stands in the records: task:NAME, queue:NAME, id:ID.
     """
     wanted = target if target is None or ":" in target else f"entry:{target}"
     out.rows(_AUDIT, [each.to_dict() for each in operations.audit(site, target=wanted, limit=limit)], "No records.")
 
 
-@verb("plan")
+@verb("plan", examples=("plan", "plan --json"))
 def plan(site: Site, out: Output) -> None:
     """Compare beat_schedule with what is live; the exit code is 0 if they are the same, else 2."""
     found = operations.plan(site)
