@@ -351,3 +351,21 @@ def test_an_entry_that_nobody_can_route_is_set_aside_and_holds_no_other_up(ours:
     wait_until(both)
     assert [one.entry for one in sent] == ["fine"]
     engine.close()
+
+
+def test_a_broker_that_is_away_counts_nothing_against_an_entry(ours: Pair) -> None:
+    """However often its message is not taken, it has not been tried once as far as quarantine is concerned."""
+    engine, publisher = ours.engine()
+    ours.due(once(ours.schedules))
+    flush = publisher.flush
+
+    def fail() -> Any:
+        raise PublishError("the broker is away")
+
+    publisher.flush = fail  # type: ignore[method-assign]
+    for _ in range(4):
+        engine.turn(1)
+    assert ours.schedules.timeline.locate(["once"])["once"].count == 0
+    publisher.flush = flush  # type: ignore[method-assign]
+    finish(engine, ours.schedules, "once")
+    engine.close()
