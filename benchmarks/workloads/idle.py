@@ -27,7 +27,8 @@ def _idle(seconds: float, workers: int, *flags: str) -> tuple[float, float]:
         for number in range(4 * workers):
             noop.apply_async((number, 0))
         done.count(4 * workers)
-        time.sleep(min(10.0, seconds / 2))
+        # Past the default lease: until then a worker looks once more after what it was last given.
+        time.sleep(min(35.0, seconds))
         meter = Meter(SPEC["server"])
         before = meter.read()
         time.sleep(seconds)
