@@ -14,8 +14,9 @@ from celery import beat
 from celery_zsched import cautions, notices, planner
 from celery_zsched.apps import open_schedules, static_entries
 from celery_zsched.engine import Engine, Options
-from celery_zsched.entry import EntrySpec, from_beat_schedule
+from celery_zsched.entry import EntrySpec, Past, from_beat_schedule
 from celery_zsched.errors import ConfigurationError, ServerError, ZschedError
+from celery_zsched.events import Announcer
 from celery_zsched.operations.guarding import undefined_blackouts
 from celery_zsched.operations.holding import end_pause
 from celery_zsched.publishing import CeleryPublisher
@@ -44,7 +45,8 @@ class Scheduler(beat.Scheduler):
             _stop_for(exc)
         self._publisher = CeleryPublisher(app, prefix=self.settings.prefix, declared=lambda: self.data)
         self._engine = Engine(self.schedules, self._publisher, _engine_options(self.settings))
-        self._engine.on_past = partial(notices.tell, app)
+        self._announcer = Announcer(app) if self.settings.send_events else None
+        self._engine.on_past = partial(self._tell, app)
         self._roll = Roll(self.schedules, self._engine, self.settings, also=self._sweep_marks)
         self._marks: Marks | None = None
         self._installed = False
@@ -102,6 +104,8 @@ class Scheduler(beat.Scheduler):
         if not self._ticking:
             self._engine.close()
             self._publisher.close()
+            if self._announcer is not None:
+                self._announcer.close()
 
     @property
     def schedule(self) -> dict[str, Any]:
@@ -118,6 +122,11 @@ class Scheduler(beat.Scheduler):
                 f"    . lease -> {self.settings.lease_timeout:g} seconds",
             ]
         )
+
+    def _tell(self, app: Any, entry: str, past: Past) -> None:
+        notices.tell(app, entry, past)
+        if self._announcer is not None:
+            self._announcer.occurrence(entry, past)
 
     def _sweep_marks(self, now_us: int) -> None:
         """Drop the high-water marks of entries that are gone, where the broker is ours."""

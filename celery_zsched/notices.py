@@ -18,7 +18,7 @@ occurrence_sent = Signal(name="occurrence_sent", providing_args={"entry", "past"
 #: An occurrence was due and was not sent, for ``past.outcome``: misfire, overlap, blackout, buffered.
 occurrence_skipped = Signal(name="occurrence_skipped", providing_args={"entry", "past"})
 
-#: ``past.missed`` occurrences before this one were due and were not sent.
+#: ``past.missed`` occurrences before this one, which was sent, were due and were not: all since the last that was sent.
 occurrences_missed = Signal(name="occurrences_missed", providing_args={"entry", "past"})
 
 #: A message was set aside as dead: ``queue``, ``id`` and ``reason``.
@@ -29,5 +29,5 @@ def tell(app: Any, entry: str, past: Past) -> None:
     """Send the signals of one occurrence that is over."""
     signal = occurrence_sent if past.outcome == "sent" else occurrence_skipped
     signal.send(sender=app, entry=entry, past=past)
-    if past.missed:
+    if past.missed and past.outcome == "sent":
         occurrences_missed.send(sender=app, entry=entry, past=past)

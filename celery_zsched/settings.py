@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from celery_zsched.errors import ConfigurationError
-from celery_zsched.options import MAPPING, NAME, TEXT, choice, describe, read_table, seconds, setting, whole
+from celery_zsched.options import FLAG, MAPPING, NAME, TEXT, choice, describe, read_table, seconds, setting, whole
 from celery_zsched.server_options import ServerOptions
 from celery_zsched.transport_settings import (
     IDLE_OPTIONS,
@@ -71,6 +71,11 @@ class Settings:
     )  # fmt: skip
     release: str = setting(TEXT, "", "The release that declares `beat_schedule`, when several are live at once.")
     done_time: float = setting(seconds(0), 86_400.0, "How long an entry that has run out is still listed.")
+    send_events: bool = setting(
+        FLAG, False,
+        "Send a Celery event of each occurrence: `zsched-fired`, `zsched-skipped`, `zsched-missed`. It costs a message "
+        "each. Workers that send events (`-E`) tell of dead messages by `zsched-buried`.",
+    )  # fmt: skip
     quarantine_after: int = setting(
         whole(1), 3, "How many tries in a row an entry may fail before it is set aside until it is mended."
     )

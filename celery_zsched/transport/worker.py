@@ -150,7 +150,9 @@ def make_step() -> type:
             # Also of workers that a program starts: those of the shell know the commands already.
             import_module("celery_zsched.control")
             transport.broker.holder = consumer.hostname
-            transport.buried_hook = lambda queue, ids: tell_backend(consumer.app, transport.broker, queue, ids)
+            transport.buried_hook = lambda queue, ids: tell_backend(
+                consumer.app, transport.broker, queue, ids, dispatcher=getattr(consumer, "event_dispatcher", None)
+            )
             warn_if_evicting(transport.broker)
             show_scheduled()
 
@@ -261,12 +263,15 @@ def waiting_in_broker(broker: Broker, queue: str, hostname: str) -> list[dict[st
     return rows
 
 
-def tell_backend(app: Any, broker: Broker, queue: str, ids: Sequence[str]) -> None:
-    """Tell the result backend of tasks that were set aside, so that nobody waits for them for ever."""
+def tell_backend(app: Any, broker: Broker, queue: str, ids: Sequence[str], *, dispatcher: Any = None) -> None:
+    """Tell the result backend of tasks that were set aside, so that nobody waits for them for ever.
+
+    Receivers of our signals are told too, and by ``dispatcher`` those of Celery's events.
+    """
     from celery.app.task import Context
     from celery.exceptions import WorkerLostError
 
-    from celery_zsched import notices
+    from celery_zsched import events, notices
 
     try:
         found = broker.timeline(queue).locate(ids)
@@ -275,6 +280,7 @@ def tell_backend(app: Any, broker: Broker, queue: str, ids: Sequence[str]) -> No
         return
     for id_, located in found.items():
         notices.message_buried.send(sender=app, queue=queue, id=id_, reason=located.reason)
+        events.buried(dispatcher, queue, id_, located.reason)
         try:
             payload = wire_format.decode(located.body)
             headers = payload["headers"]

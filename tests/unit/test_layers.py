@@ -41,7 +41,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("inheriting",),
     ("upkeep",),
     ("roll",),
-    ("apps", "confirms", "engine", "notices"),
+    ("apps", "confirms", "engine", "events", "notices"),
     ("publishing", "run_leases"),
     ("context",),
     ("operations",),
