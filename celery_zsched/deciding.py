@@ -87,6 +87,11 @@ class Decider:
         """
         self._runs.mark(self._marks({name: self._alone[name] for name in names if name in self._alone}, "sent"))
 
+    def dropped(self, names: Iterable[str]) -> None:
+        """Note that nothing of these entries was sent after all."""
+        gone = {name: self._alone.pop(name) for name in names if name in self._alone}
+        self._runs.end([(mark.entry, mark.id) for mark in self._marks(gone, "sent")])
+
     def conclude(self, names: Iterable[str]) -> None:
         """Note that these entries were moved on: those with an occurrence kept back are due when their run ends."""
         done = {name: self._alone.pop(name) for name in names if name in self._alone}

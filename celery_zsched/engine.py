@@ -70,6 +70,10 @@ class Publisher(Protocol):
         """
         ...
 
+    def outdated(self) -> Sequence[str]:
+        """Return, once, the entries whose occurrence was refused as one of an earlier life than is on the mark."""
+        ...
+
     def marks(self, entries: Sequence[str]) -> Mapping[str, Sequence[tuple[int, int]]]:
         """Return what the broker knows of the newest occurrence sent of entries, as (epoch, nominal); see ``Queues``.
 
@@ -95,7 +99,10 @@ class Engine:
     def __init__(self, schedules: Schedules, publisher: Publisher, options: Options) -> None:
         self.schedules = schedules
         self.options = options
-        self.lookout = Lookout(schedules.timeline, block_s=options.block_s, guard_s=options.lease_s)
+        self.lookout = Lookout(
+            schedules.timeline, block_s=options.block_s, guard_s=options.lease_s,
+            label=f"zsched-beat-{schedules.timeline.claimer}",
+        )  # fmt: skip
         #: How late the last occurrence was sent, in microseconds.
         self.lag_us = 0
         #: Told of each occurrence that is over, with its entry's name.
@@ -189,6 +196,10 @@ class Engine:
             for due in dues:
                 if due.name in refused:
                     self._put_off(due, refused[due.name])
+        outdated = self._publisher.outdated()
+        if outdated:
+            self._begin_anew([due for due in dues if due.name in outdated and due.name in self._held])
+            moves = [move for move in moves if move.hold.id not in outdated]
         self._decider.sent([move.hold.id for move in moves])
         self._move(moves)
         return True
@@ -274,6 +285,24 @@ class Engine:
             due.name, why, seconds(pause_us),
         )  # fmt: skip
         self.schedules.timeline.release([due.hold], delay_us=pause_us)
+
+    def _begin_anew(self, dues: Sequence[Due]) -> None:
+        """Let entries begin a new life whose occurrences the broker takes for those of an earlier one."""
+        names = [due.name for due in dues]
+        marks = self._publisher.marks(names)
+        self._decider.dropped(names)
+        for due in dues:
+            self._held.pop(due.name)
+            if self.schedules.begin_anew(due, max((epoch for epoch, _ in marks.get(due.name, ())), default=0)):
+                logger.error(
+                    "the broker refused %s: it has had occurrences of a later life of an entry of that name, so the "
+                    "server's clock was set back before this one was made, or two schedules send to one queue under "
+                    "the prefix %r. The entry begins a new life and is sent now; if there are two schedules, give each "
+                    "a zsched_prefix of its own",
+                    due.name, self.schedules.prefix,
+                )  # fmt: skip
+            else:
+                logger.info("%s was deleted or changed meanwhile; what was sent of it is void", due.name)
 
     def _failed_to_publish(self, dues: Sequence[Due], exc: PublishError) -> None:
         left = [due for due in dues if self._held.pop(due.name, None) is not None]

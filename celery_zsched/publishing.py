@@ -20,6 +20,7 @@ from celery_zsched.confirms import WRITE_TIMEOUT_S, Confirms, UnconfirmedError, 
 from celery_zsched.engine import PublishError, RefusedError
 from celery_zsched.entry import HEADER, EntrySpec, occurrence_header, occurrence_id
 from celery_zsched.errors import ConfigurationError
+from celery_zsched.message import mark_field
 from celery_zsched.queues import Queues
 from celery_zsched.types import from_us
 
@@ -127,6 +128,14 @@ class CeleryPublisher:
                 return refused | dict.fromkeys(senders, str(refusal))  # of several, nobody can say whose it is
             raise failure from exc
 
+    def outdated(self) -> list[str]:
+        """Return, once, the entries whose occurrence was refused as one of an earlier life than is on the mark."""
+        if self._batch is None or not self._batch.outdated:
+            return []
+        fields, self._batch.outdated = self._batch.outdated, []
+        own = mark_field(self._prefix, "")
+        return list(dict.fromkeys(field.removeprefix(own) for field in fields))
+
     def marks(self, entries: Sequence[str]) -> Mapping[str, Sequence[tuple[int, int]]]:
         """Return the high-water marks of entries, as (epoch, nominal); a broker that is not ours has none."""
         if self._connection is None:
@@ -172,6 +181,7 @@ class CeleryPublisher:
         """Let a channel of ours keep messages until a flush. Another broker's is left as it is."""
         channel = producer.channel
         self._batch = channel.create_publish_batch(max_size=MAX_BATCH)
+        self._batch.outdated = []
         channel.basic_publish = partial(channel.basic_publish, _publish_batch=self._batch)
         declare, declared = producer.maybe_declare, set[tuple[type, str]]()
 

@@ -315,6 +315,16 @@ class Schedules:
         lost = self.timeline.reschedule(going, linger=True) if going else []
         return lost + (self.timeline.bury(ending) if ending else [])
 
+    def begin_anew(self, due: Due, above: int) -> bool:
+        """Give a claimed entry a new life, of a higher epoch than ``above``, and put it back where it was due.
+
+        Returns False, with nothing changed, if the entry is another by now.
+        """
+        spec = decode(due.document)
+        fresh = dataclasses.replace(spec, epoch=max(spec.epoch, above) + 1)
+        item = Item(due.name, encode(fresh), due.due_us, mode=Put.REPLACE, expect=_digest(due.document))
+        return self.timeline.put([item])[0].outcome is Outcome.REPLACED
+
     def quarantine(self, due: Due, fault: str, last: LastRun | None = None) -> bool:
         """Set an entry aside with its fault until it is mended; return whether it was still ours."""
         note = b"" if last is None else last.to_json()

@@ -42,6 +42,9 @@ class PublishBatch:
         self._size = 0
         self._ended: str | None = None
         self._failure: BaseException | None = None
+        #: Mark fields of occurrences that were refused since the mark is of a later life of their entry; None where
+        #: nobody asks, so that a line of the log tells.
+        self.outdated: list[str] | None = None
 
     def publish(self, message: dict[str, Any], **kwargs: Any) -> Any:
         """Route one message and keep it for the next flush."""
@@ -76,7 +79,10 @@ class PublishBatch:
             outcomes = put_all(self._broker, portions)
             for (_, some), outcome in zip(portions, outcomes, strict=True):
                 for row, word in zip(some, outcome, strict=True):
-                    told_outcome(word, row)
+                    if word == b"outdated" and self.outdated is not None:
+                        self.outdated.append(str(row[6]))
+                    else:
+                        told_outcome(word, row)
             for exchange, routing_key, payload in broadcasts:
                 Publisher(self._broker).publish(exchange, routing_key, payload)
         except ServerError as exc:

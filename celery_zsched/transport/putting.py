@@ -88,6 +88,13 @@ def told_outcome(outcome: bytes, row: Row) -> None:
     """Log what is worth a line."""
     if outcome == b"refused":
         logger.info("occurrence %s of entry %s was enqueued before and is not repeated", row[7], row[6])
+    elif outcome == b"outdated":
+        logger.error(
+            "occurrence %s of entry %s was refused: the queue has had a later life of an entry of that name. If the "
+            "server's clock was set back before the entry was made anew, let a scheduler send it, or save it anew once "
+            "the clock has caught up",
+            row[7], row[6],
+        )  # fmt: skip
     elif outcome == b"unknown":
         logger.debug("a reply came after its asker had gone; it is dropped")
 

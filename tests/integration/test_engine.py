@@ -14,12 +14,13 @@ from celery_zsched.beat import Scheduler
 from celery_zsched.engine import BACKOFF_S, Engine, Options, PublishError
 from celery_zsched.entry import EntrySpec
 from celery_zsched.lookout import Lookout
+from celery_zsched.message import mark_field
 from celery_zsched.publishing import CeleryPublisher
 from celery_zsched.runs import Runs
 from celery_zsched.schedules import Schedules
 from celery_zsched.stored import State
 from celery_zsched.types import SECOND_US, from_us
-from tests.entries import entry, put_back
+from tests.entries import HOUR_US, entry, put_back
 from tests.programs import Sent, messages, sent_of
 from tests.servers import RunningServer, wait_until
 
@@ -369,3 +370,64 @@ def test_a_broker_that_is_away_counts_nothing_against_an_entry(ours: Pair) -> No
     publisher.flush = flush  # type: ignore[method-assign]
     finish(engine, ours.schedules, "once")
     engine.close()
+
+
+def mark(pair: Pair, spec: EntrySpec, epoch: int) -> None:
+    """Let the queue have had an occurrence of a life of that epoch."""
+    with pair.app.connection_for_write() as connection:
+        broker = connection.default_channel.broker
+        broker.server.client.hset(
+            broker.timeline("celery").keys.marks, mark_field("zsched", spec.name), f"{epoch} {HOUR_US}"
+        )
+
+
+@pytest.mark.parametrize("overlap", ["allow", "skip"])
+def test_an_entry_made_anew_after_the_clock_was_set_back_begins_above_the_mark(
+    ours: Pair, caplog: pytest.LogCaptureFixture, overlap: str
+) -> None:
+    """It is sent at once, once, and later occurrences too; an error says what was the matter and what to do."""
+    engine, _ = ours.engine()
+    spec = entry("each", 1.0, overlap=overlap)
+    ours.due(spec)
+    ahead = ours.schedules.now_us() + HOUR_US
+    mark(ours, spec, ahead)
+    sent: list[Sent] = []
+
+    def come() -> bool:
+        engine.turn(0.1)
+        sent.extend(ours.sent())
+        return len(sent) >= 2 or (bool(sent) and overlap == "skip")
+
+    wait_until(come, what="the occurrences")
+    assert len({one.nominal_us for one in sent}) == len(sent)
+    stored = ours.schedules.get("each")
+    assert stored.spec is not None
+    assert stored.spec.epoch == ahead + 1
+    assert [record.levelname for record in caplog.records if "zsched_prefix" in record.message] == ["ERROR"]
+    engine.close()
+
+
+def test_a_scheduler_with_an_entrys_old_document_gives_it_no_new_life(ours: Pair) -> None:
+    """It was frozen while the entry was deleted, made anew and sent: what it sends then is void, and it knows."""
+    slow, publisher = ours.engine()
+    spec = once(ours.schedules)
+    ours.due(spec)
+    send = publisher.send
+
+    def send_late(*args: Any, **how: Any) -> str:
+        ours.schedules.delete("once")
+        other, _ = ours.engine()
+        ours.due(spec)
+        finish(other, ours.schedules, "once")
+        other.close()
+        return send(*args, **how)
+
+    publisher.send = send_late  # type: ignore[method-assign]
+    slow.turn(1)
+    publisher.send = send  # type: ignore[method-assign]
+    after = ours.schedules.get("once")
+    assert after.state is State.FINISHED
+    slow.turn(0.1)
+    assert len(ours.sent()) == 1
+    assert ours.schedules.get("once").spec == after.spec
+    slow.close()
