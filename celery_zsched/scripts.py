@@ -52,6 +52,11 @@ class Script:
     plain: Source
     flagged: Source
 
+    @property
+    def doing(self) -> str:
+        """What fails when the script does, as errors begin."""
+        return f"the script {self.name}"
+
     def key_names(self, of: TimelineKeys, own: str = "") -> list[str]:
         """Return the KEYS of a call for one timeline; ``own`` is the caller's own bell, where the script wants it."""
         names: list[str] = []
@@ -90,7 +95,7 @@ def call(server: Server, script: Script, keys: Sequence[str], args: Sequence[Arg
     A server that does not have it (restart, failover, ``SCRIPT FLUSH``) gets its text with the call. Server errors come
     translated (:mod:`celery_zsched.errors`).
     """
-    with server.translated(script.name):
+    with server.translated(script.doing):
         source = script.flagged if server.script_flags else script.plain
         try:
             return _client(server).execute_command("EVALSHA", source.sha, len(keys), *keys, *args)

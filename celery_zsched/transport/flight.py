@@ -40,7 +40,7 @@ class Flight:
         """Send a claim."""
         self._args = source.arguments(limit, armed=False)
         try:
-            with self._broker.server.translated("claim"):
+            with self._broker.server.translated("claiming"):
                 if self._wire is not None and not self._wire.is_connected:
                     self.close()
                 if self._wire is None:
@@ -60,7 +60,7 @@ class Flight:
         source, limit = self._source, self.limit
         assert self._wire is not None and source is not None
         try:
-            with self._broker.server.translated("claim"):
+            with self._broker.server.translated("claiming"):
                 try:
                     answer: Any = self._wire.read_response(timeout_s)
                 except NoScriptError:

@@ -180,7 +180,7 @@ class Wires:
         if not isinstance(answer, Exception):
             return answer
         try:
-            with self.server.translated(call.script.name):
+            with self.server.translated(call.script.doing):
                 raise answer
         except Exception as exc:
             return exc

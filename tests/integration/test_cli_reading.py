@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -140,6 +141,17 @@ def test_what_cannot_be_done_now_is_one_line_and_exit_code_1(shell: Shell, line:
     done = shell(line)
     assert done.exit_code == 1, (done.output, done.exception)
     assert done.output.startswith("Error: ") and done.output.count("\n") == 1, done.output
+
+
+def test_a_server_that_is_away_is_named_in_one_line(start_project: Callable[..., Project]) -> None:
+    """With what was being done, in words."""
+    project = start_project(SimpleNamespace(url="redis://127.0.0.1:1"), SOURCE, ours=True)
+    for line in ("list", "task t-1", "queues"):
+        done = Shell(project)(line)
+        assert done.exit_code == 1, (done.output, done.exception)
+        assert re.match(r"Error: \w+ing .*failed at redis://127\.0\.0\.1:1", done.output) or re.match(
+            r"Error: the script \w+ failed at redis://127\.0\.0\.1:1", done.output
+        ), done.output
 
 
 def test_moments_are_shown_in_the_entrys_zone_or_else_the_apps_and_in_json_in_utc(shell: Shell) -> None:
