@@ -306,3 +306,41 @@ def test_a_message_cancelled_while_it_runs_does_not_come_back(ways: Ways) -> Non
     assert timeline.claim(1, 1_000_000).items == []
     counts = timeline.counts()
     assert (counts.ready, counts.leased, counts.dead) == (0, 0, 0)
+
+
+def test_a_task_cancelled_while_it_runs_is_not_run_again_when_its_worker_is_killed(
+    start_server: Callable[..., RunningServer], tmp_path: Path, close_later: Callable[[Any], Any]
+) -> None:
+    """With acks_late it would come back when its lease ends; another worker takes what else there is, and not it."""
+    source = """
+    import time
+
+    @app.task(name="long", acks_late=True)
+    def long():
+        with open("log", "a") as log:
+            log.write("long\\n")
+        time.sleep(300)
+
+    @app.task(name="short")
+    def short():
+        with open("log", "a") as log:
+            log.write("short\\n")
+    """
+    project: Project = close_later(
+        Project(
+            tmp_path, f"zsched+{start_server(tcp=True).url}", source, broker_transport_options={"lease_timeout": 2}
+        )
+    )  # fmt: skip
+    site, log = Site.of(project.app), tmp_path / "log"
+    worker = project.worker()
+    id_ = project.app.send_task("long").id
+    wait_until(lambda: log.exists() and log.read_text() == "long\n", what="the task to begin")
+    assert operations.cancel_task(site, f"id:{id_}").running == [id_]
+    worker.kill()
+    other = project.worker()
+    wait_until(lambda: site.queues.timeline("celery").counts().leased == 0, what="the lease to end and be looked at")
+    project.app.send_task("short")
+    wait_until(lambda: log.read_text() == "long\nshort\n", what="the other task")
+    assert f"message {id_} of queue celery was cancelled" in other.output()
+    with pytest.raises(NotFoundError):
+        operations.where_is(site, id_)
