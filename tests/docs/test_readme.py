@@ -78,7 +78,7 @@ def test_periodic_tasks_are_set_up_added_paused_and_listed_as_written(project: P
     run_snippet(project, add)
     assert {stored.name for stored in project.schedules.all()} == {"each", "report"}
     commands = [words[3:] for words in shell_commands() if words[:3] == ["celery", "-A", "app"]]
-    assert len(commands) == 5
+    assert len(commands) == 9
     for words in commands:
         done = project.celery(*words)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -111,6 +111,14 @@ def test_every_other_command_is_known() -> None:
             assert extra and (extra[1] is None or re.search(rf"^{extra[1]} =", setup, re.MULTILINE)), words
         else:
             assert words[:3] == ["celery", "-A", "app"], words
+
+
+def test_the_readme_reads_right_where_there_is_no_source_beside_it() -> None:
+    """A package index shows it by itself, so it links to nothing beside it, and the pages that it names exist."""
+    assert re.findall(r"\]\((?!https?:)", README) == []
+    pages = re.findall(r"`(?:docs/)?([a-z-]+\.md)`", README)
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} <= set(pages)
+    assert [page for page in pages if not (ROOT / "docs" / page).exists()] == []
 
 
 @pytest.mark.parametrize(

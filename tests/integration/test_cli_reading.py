@@ -149,8 +149,8 @@ def test_a_server_that_is_away_is_named_in_one_line(start_project: Callable[...,
     for line in ("list", "task t-1", "queues"):
         done = Shell(project)(line)
         assert done.exit_code == 1, (done.output, done.exception)
-        assert re.match(r"Error: \w+ing .*failed at redis://127\.0\.0\.1:1", done.output) or re.match(
-            r"Error: the script \w+ failed at redis://127\.0\.0\.1:1", done.output
+        assert re.match(r"Error: \w+ing .*failed at \S*redis://127\.0\.0\.1:1", done.output) or re.match(
+            r"Error: the script \w+ failed at \S*redis://127\.0\.0\.1:1", done.output
         ), done.output
 
 
