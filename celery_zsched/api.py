@@ -10,8 +10,9 @@ from celery import current_app
 
 from celery_zsched import operations
 from celery_zsched.apps import schedules_of
-from celery_zsched.entry import OWN_KEYS, EntrySpec, build, is_declared_by, unknown_faults
+from celery_zsched.entry import OWN_KEYS, EntrySpec, build, is_declared_by
 from celery_zsched.errors import EntryError
+from celery_zsched.guesses import unknown_faults
 from celery_zsched.operations.editing import refuse_static
 from celery_zsched.operations.guarding import closings_of, first_open, require_blackouts
 from celery_zsched.operations.records import note

@@ -20,8 +20,8 @@ from celery.worker import state as worker_state
 from celery.worker.control import control_command, inspect_command
 
 from celery_zsched import operations
-from celery_zsched.entry import unknown_faults
 from celery_zsched.errors import EntryError, NotFoundError, ZschedError
+from celery_zsched.guesses import unknown_faults
 
 logger = logging.getLogger("celery_zsched.control")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 #: How many likely names a message shows.
 MOST = 5
@@ -45,3 +46,14 @@ def asked_of(name: str, known: Iterable[str], things: str) -> str:
         return f"; there are no {things} at all"
     more = f" and {len(every) - MOST:,} more" if len(every) > MOST else ""
     return f"; the {things} are {', '.join(map(repr, every[:MOST]))}{more}"
+
+
+def unknown_faults(given: Iterable[Any], known: Sequence[str], what: str) -> list[str]:
+    """Return a sentence for each of the given names that is not known, with the one that was probably meant."""
+    faults = []
+    for name in given:
+        if name not in known:
+            near = likely(str(name), known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            faults.append(f"it has the unknown {what} {name!r} ({hint})")
+    return faults

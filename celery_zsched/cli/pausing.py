@@ -114,7 +114,7 @@ def _say(site: Site, out: Output, *done: Standing | Holding) -> None:
         else:
             if not out.as_json:
                 out.speak_of(zone_of(site, each.entry))
-            out.one(each.to_dict() | {"fault": None}, sentence(each))
+            out.one(each.to_dict() | {"fault": None}, sentence(each, _unchanged(each)))
 
 
 def _held(each: Holding) -> str:
@@ -122,18 +122,24 @@ def _held(each: Holding) -> str:
     until = f" until {each.until}" if each.until else ""
     done = "parked" if each.state == "paused" else "put back"
     count = f", {plural(each.messages, 'message')} {done}" if each.messages else ""
-    unchanged = "" if each.changed else " already"
-    said = f"{each.target}: {_would(each)}{each.state}{unchanged}{by}{until}{count}"
+    said = f"{each.target}: {_would(each)}{each.state}{_unchanged(each)}{by}{until}{count}"
     return f"{said}{f' ({each.reason})' if each.reason else ''}{_notice(each)}"
 
 
-def sentence(each: Standing) -> str:
-    """Return how an entry stands as a line."""
+def sentence(each: Standing, remark: str = "") -> str:
+    """Return how an entry stands as a line, with a remark on its state."""
     by = f" by {each.by}" if each.by else ""
     until = f" until {each.until}" if each.until else ""
     coming = f", next {each.next}" if each.next else ""
-    said = f"{each.entry}: {_would(each)}{each.state}{by}{until}{coming}"
+    said = f"{each.entry}: {_would(each)}{each.state}{remark}{by}{until}{coming}"
     return f"{said}{f' ({each.reason})' if each.reason else ''}{_notice(each)}"
+
+
+def _unchanged(each: Standing | Holding) -> str:
+    """Return what is to be said where a pause or a resume found nothing to do."""
+    if each.changed:
+        return ""
+    return " already" if each.state == "paused" else " (was not paused)"
 
 
 def _would(each: Standing | Holding) -> str:

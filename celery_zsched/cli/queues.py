@@ -13,8 +13,8 @@ from celery_zsched.operations.moments import duration_us
 from celery_zsched.types import SECOND_US
 
 _QUEUES = [
-    ("QUEUE", "queue"), ("READY", "ready"), ("DELAYED", "delayed"), ("LEASED", "leased"), ("PARKED", "parked"),
-    ("DEAD", "dead"), ("OLDEST (s)", "oldest_s"), ("PAUSED", "paused"),
+    ("QUEUE", "queue"), ("READY", "ready"), ("DELAYED", "delayed"), ("LEASED", "leased"), ("ENDED", "ended"),
+    ("PARKED", "parked"), ("DEAD", "dead"), ("OLDEST (s)", "oldest_s"), ("PAUSED", "paused"),
 ]  # fmt: skip
 _TIMELINE = [("AT", "at"), ("KIND", "kind"), ("TASK", "task"), ("ID", "id"), ("QUEUE", "queue")]
 _DEAD = [

@@ -1,7 +1,7 @@
 """Entries: what is declared, what happened, what the operator wants, and their stored forms. Values without I/O."""
 
 from celery_zsched.entry.codec import decode, encode, is_declared_by
-from celery_zsched.entry.declare import OWN_KEYS, build, from_beat_schedule, unknown_faults
+from celery_zsched.entry.declare import OWN_KEYS, build, from_beat_schedule
 from celery_zsched.entry.occurrence import HEADER, Cause, Occurrence, occurrence_header, occurrence_id
 from celery_zsched.entry.past import Past
 from celery_zsched.entry.payload import Payload
@@ -29,5 +29,4 @@ __all__ = [
     "is_declared_by",
     "occurrence_header",
     "occurrence_id",
-    "unknown_faults",
 ]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from celery_zsched.entry.payload import Payload
 from celery_zsched.entry.spec import EntrySpec
 from celery_zsched.errors import EntryError, ScheduleError, ZschedError
-from celery_zsched.guesses import likely
+from celery_zsched.guesses import unknown_faults
 from celery_zsched.triggers import DEFAULT_ZONE, LAST_US, Trigger, check_zone, from_celery, zone_table
 from celery_zsched.triggers.wallclock import wall_seconds
 from celery_zsched.types import SECOND_US, to_us
@@ -117,17 +117,6 @@ def from_beat_schedule(name: str, entry: Any, app_zone: str = DEFAULT_ZONE, *, s
     except (TypeError, ValueError) as exc:
         faults.append(str(exc).removeprefix(f"the entry {name!r} cannot be used: "))
     raise EntryError(f"the entry {name!r} of beat_schedule cannot be used: {'; '.join(faults)}")
-
-
-def unknown_faults(given: Iterable[Any], known: Sequence[str], what: str) -> list[str]:
-    """Return a sentence for each of the given names that is not known, with the one that was probably meant."""
-    faults = []
-    for name in given:
-        if name not in known:
-            near = likely(str(name), known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            faults.append(f"it has the unknown {what} {name!r} ({hint})")
-    return faults
 
 
 def _arguments(args: Any, kwargs: Any, serializer: str) -> Payload | None:

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from celery_zsched.entry import EntrySpec, build, unknown_faults
+from celery_zsched.entry import EntrySpec, build
 from celery_zsched.errors import ConflictError, EntryError
+from celery_zsched.guesses import unknown_faults
 from celery_zsched.operations.guarding import closings_of, next_closed, require_blackouts
 from celery_zsched.operations.listing import blackout_notices
 from celery_zsched.operations.moments import duration_us, moment_us
