@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +21,7 @@ from celery_zsched.cli import zsched
 from celery_zsched.cli.output import plural, short
 from tests.programs import MODULE, Project
 from tests.servers import RunningServer
+from tests.shell import COMMANDS, parse
 
 SOURCE = """
 @app.task(name="add")
@@ -200,27 +201,6 @@ def test_a_dry_run_says_what_would_be_and_does_nothing(shell: Shell) -> None:
     assert len(shell.says("pause task:nobody --dry-run").splitlines()) == 2
 
 
-def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yield every command with the words that lead to it."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        yield (*path, name), command
-        if isinstance(command, click.Group):
-            yield from commands(command, (*path, name))
-
-
-COMMANDS = dict(commands(zsched))
-
-
-def parsed(words: list[str]) -> None:
-    """See that words after ``celery -A app zsched`` are a command with options that it has; nothing is run."""
-    path = tuple(words[:1]) if (*words[:2],) not in COMMANDS else tuple(words[:2])
-    with COMMANDS[path].make_context(" ".join(path), words[len(path) :]):
-        pass
-
-
 @pytest.mark.parametrize("path", COMMANDS, ids="-".join)
 def test_help_is_whole_and_its_examples_are_commands(
     path: tuple[str, ...], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
@@ -239,7 +219,7 @@ def test_help_is_whole_and_its_examples_are_commands(
     ]
     assert examples or len(path) > 1, "a command has an example"
     for example in examples:
-        parsed(shlex.split(example.partition(" > ")[0]))
+        parse(shlex.split(example.partition(" > ")[0]))
 
 
 def test_the_help_of_the_group_names_every_command_once() -> None:
