@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone, tzinfo
 from typing import Any
 
-from celery_zsched.types import DEFAULT_PREFIX, Mark, to_us
+from celery_zsched.types import DEFAULT_PREFIX, Mark, from_us, to_us
 
 #: A message as kombu's virtual transports hold it.
 RawMessage = dict[str, Any]
@@ -166,6 +166,17 @@ def due_us(message: Mapping[str, Any], zone: Callable[[], tzinfo] | None = None)
         if isinstance(inner, dict) and "task" in inner:
             return eta_us(inner.get("eta"), zone)
     return None
+
+
+def arrive(message: RawMessage, now_us: int, zone: Callable[[], tzinfo] | None = None) -> None:
+    """Let the ``eta`` of a message that is delivered have come by this machine's clock too, which may be behind.
+
+    Celery's worker would hold the message until its own clock says so; the server's has decided already.
+    """
+    headers = message["headers"]
+    due = eta_us(headers["eta"], zone)
+    if due is not None and due > now_us:
+        headers["eta"] = from_us(now_us).isoformat()
 
 
 def time_to_live_us(properties: Mapping[str, Any]) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from queue import Empty
 from typing import Any
@@ -15,7 +16,7 @@ from celery_zsched.transport import delivery
 from celery_zsched.transport.declaring import DeclaringChannel
 from celery_zsched.transport.fanout import Subscription, matcher
 from celery_zsched.transport.flight import Flight
-from celery_zsched.transport.sending import SendingChannel, read_headers
+from celery_zsched.transport.sending import SendingChannel, app_time_zone, read_headers
 from celery_zsched.transport.shared import Broker
 from celery_zsched.transport.source import RECHECK_S, REST_S, Source
 
@@ -299,6 +300,8 @@ class Channel(SendingChannel, DeclaringChannel):
             if not source.no_ack:
                 source.set_aside(tag, "malformed")
             return None
+        if payload["headers"].get("eta"):
+            wire_format.arrive(payload, time.time_ns() // 1000, app_time_zone)
         properties = payload["properties"]
         properties["delivery_tag"] = tag
         if count > 1:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from celery_zsched import scripts
+from celery_zsched import cautions, scripts
 from celery_zsched.connection import Server
 from celery_zsched.keys import pauses_key, queue_timeline
 from celery_zsched.server_options import split_options
@@ -77,6 +77,14 @@ class Broker:
             if found is None:
                 found = _brokers[key] = cls(url, options)
             return found
+
+    def look_at_clock(self) -> None:
+        """Ask the server for its time, and warn, once in this process, if this host's clock tells another."""
+        self.wires.look_at_clock()
+        caution = cautions.clock(self.wires.now_us())
+        if caution and "clock" not in _noticed:
+            _noticed.add("clock")
+            logger.warning("%s", caution)
 
     def opened(self) -> None:
         """Note one more connection."""

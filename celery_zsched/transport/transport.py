@@ -94,7 +94,7 @@ class Transport(virtual.Transport):
 
     def establish_connection(self) -> Any:
         """Connect, and see that the server answers."""
-        self.broker.wires.look_at_clock()
+        self.broker.look_at_clock()
         if not self._open:
             self._open = True
             self.broker.opened()

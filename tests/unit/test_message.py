@@ -107,6 +107,22 @@ def test_the_eta_of_protocol_1_is_in_the_body() -> None:
     assert message.due_us({**made, "body": '{"eta": "2030-01-01T00:00:00+00:00"}'}) is None
 
 
+@pytest.mark.parametrize(
+    ("eta", "expected"),
+    [
+        ("2030-01-01T00:00:00+00:00", "2029-12-31T23:00:00+00:00"),
+        ("2029-12-31T22:30:00", "2029-12-31T23:00:00+00:00"),
+        ("2029-12-31T22:59:59+00:00", "2029-12-31T22:59:59+00:00"),
+        ("soon", "soon"),
+    ],
+)
+def test_the_eta_of_what_is_delivered_has_come(eta: str, expected: str) -> None:
+    """The server has decided that: where this machine's clock is behind, the ETA is now; a past one stays as it is."""
+    made = {**task(), "headers": {"task": "t", "eta": eta}}
+    message.arrive(made, 1893452400_000000, lambda: timezone(timedelta(hours=-1)))
+    assert made["headers"]["eta"] == expected
+
+
 def test_only_scheduled_firings_are_marked() -> None:
     """The high-water mark guards what the schedule fires, not manual runs and backfills."""
     told = {"entry": "e", "epoch": 2, "nominal_us": 5, "cause": "schedule"}
