@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone, tzinfo
 from typing import Any
 
-from celery_zsched.types import DEFAULT_PREFIX, Mark, from_us, to_us
+from celery_zsched.types import DEFAULT_PREFIX, SECOND_US, Mark, from_us, to_us
 
 #: A message as kombu's virtual transports hold it.
 RawMessage = dict[str, Any]
@@ -168,15 +168,20 @@ def due_us(message: Mapping[str, Any], zone: Callable[[], tzinfo] | None = None)
     return None
 
 
-def arrive(message: RawMessage, now_us: int, zone: Callable[[], tzinfo] | None = None) -> None:
-    """Let the ``eta`` of a message that is delivered have come by this machine's clock too, which may be behind.
+def localize(message: RawMessage, server_us: int, local_us: int, zone: Callable[[], tzinfo] | None = None) -> None:
+    """Tell the ``eta`` and ``expires`` of a delivered message by this machine's clock, which may not be the server's.
 
-    Celery's worker would hold the message until its own clock says so; the server's has decided already.
+    ``server_us`` and ``local_us`` are what both say now. Celery's worker goes by its own clock: if that is behind, it
+    would hold what the server has found to be due, and if it is ahead, drop what has not expired.
     """
     headers = message["headers"]
-    due = eta_us(headers["eta"], zone)
-    if due is not None and due > now_us:
-        headers["eta"] = from_us(now_us).isoformat()
+    due = eta_us(headers.get("eta"), zone)
+    if due is not None and due > local_us:
+        headers["eta"] = from_us(local_us).isoformat()
+    off_us = local_us - server_us
+    until = eta_us(headers.get("expires"), zone) if abs(off_us) > SECOND_US else None
+    if until is not None:
+        headers["expires"] = from_us(until + off_us).isoformat()
 
 
 def time_to_live_us(properties: Mapping[str, Any]) -> int | None:

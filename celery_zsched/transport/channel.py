@@ -300,8 +300,9 @@ class Channel(SendingChannel, DeclaringChannel):
             if not source.no_ack:
                 source.set_aside(tag, "malformed")
             return None
-        if payload["headers"].get("eta"):
-            wire_format.arrive(payload, time.time_ns() // 1000, app_time_zone)
+        headers = payload["headers"]
+        if headers.get("eta") or headers.get("expires"):
+            wire_format.localize(payload, self.broker.wires.now_us(), time.time_ns() // 1000, app_time_zone)
         properties = payload["properties"]
         properties["delivery_tag"] = tag
         if count > 1:

@@ -141,9 +141,10 @@ class Source:
         self.appetite.took(count, left, now, rung=self.rung)
         self.rung = False
         self.asked_at = now
-        wake_us = int(answer[1])
-        self.wake_at = now + (wake_us - int(answer[0])) / 1e6 if wake_us else None
-        self.dry = count < limit and not (wake_us and wake_us <= int(answer[0]))
+        server_us, wake_us = int(answer[0]), int(answer[1])
+        self.broker.wires.heard_clock(server_us, now)
+        self.wake_at = now + (wake_us - server_us) / 1e6 if wake_us else None
+        self.dry = count < limit and not (wake_us and wake_us <= server_us)
         return count
 
     def give_back(self) -> None:

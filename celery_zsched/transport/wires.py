@@ -100,6 +100,10 @@ class Wires:
         middle = (before + time.monotonic_ns()) // 2000
         self.offset_us = int(seconds) * SECOND_US + int(micros) - middle
 
+    def heard_clock(self, server_us: int, at: float) -> None:
+        """Note what the server said of its time when it was asked at ``at`` by our monotonic clock, in seconds."""
+        self.offset_us = server_us - int(at * SECOND_US)
+
     # -- Calling
 
     def call(self, call: Call, args: Sequence[scripts.Argument]) -> Any:

@@ -22,7 +22,7 @@ def test_an_eta_is_met_by_a_worker_whose_clock_is_an_hour_off(
     offset: str,
     said: str,
 ) -> None:
-    """The server's clock alone decides: the task runs when it is due, and the worker's log tells of the clock."""
+    """The server's clock alone decides: the task runs when it is due, and has not expired; the worker's log tells."""
     library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
     if library is None:
         missing("there is no libfaketime; install Debian's faketime")
@@ -32,7 +32,7 @@ def test_an_eta_is_met_by_a_worker_whose_clock_is_an_hour_off(
     worker.says("ready.")
     worker.says(f"{said} the server's")
     sent = time.monotonic()
-    stamped.send("stamp", "due", countdown=1.5)
+    stamped.send("stamp", "due", countdown=1.5, expires=600)
     (stamp,) = stamped.until(1, "ran", "due")
     assert time.monotonic() - sent >= 1.4
     assert abs(abs(stamp.at - time.time()) - HOUR_S) < 60

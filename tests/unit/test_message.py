@@ -107,6 +107,10 @@ def test_the_eta_of_protocol_1_is_in_the_body() -> None:
     assert message.due_us({**made, "body": '{"eta": "2030-01-01T00:00:00+00:00"}'}) is None
 
 
+NOW_US = 1893452400_000000  # 2029-12-31T23:00:00 UTC
+EXPIRES = "2030-01-01T00:00:00+00:00"
+
+
 @pytest.mark.parametrize(
     ("eta", "expected"),
     [
@@ -119,8 +123,19 @@ def test_the_eta_of_protocol_1_is_in_the_body() -> None:
 def test_the_eta_of_what_is_delivered_has_come(eta: str, expected: str) -> None:
     """The server has decided that: where this machine's clock is behind, the ETA is now; a past one stays as it is."""
     made = {**task(), "headers": {"task": "t", "eta": eta}}
-    message.arrive(made, 1893452400_000000, lambda: timezone(timedelta(hours=-1)))
-    assert made["headers"]["eta"] == expected
+    message.localize(made, NOW_US + 9, NOW_US, lambda: timezone(timedelta(hours=-1)))
+    assert made["headers"] == {"task": "t", "eta": expected}
+
+
+@pytest.mark.parametrize(
+    ("ahead_us", "expected"),
+    [(-60_000_000, "2029-12-31T23:59:00+00:00"), (60_000_000, "2030-01-01T00:01:00+00:00"), (999_999, EXPIRES)],
+)
+def test_an_expiry_is_told_by_this_machines_clock(ahead_us: int, expected: str) -> None:
+    """As long as the server has it, a task expires in as much time as is left by the server's clock."""
+    made = {**task(), "headers": {"task": "t", "expires": EXPIRES}}
+    message.localize(made, NOW_US, NOW_US + ahead_us)
+    assert made["headers"]["expires"] == expected
 
 
 def test_only_scheduled_firings_are_marked() -> None:
