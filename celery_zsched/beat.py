@@ -13,6 +13,7 @@ from celery import beat
 
 from celery_zsched import cautions, notices, planner
 from celery_zsched.apps import open_schedules, static_entries
+from celery_zsched.embedding import Parent
 from celery_zsched.engine import Engine, Options
 from celery_zsched.entry import EntrySpec, Past, from_beat_schedule
 from celery_zsched.errors import ConfigurationError, ServerError, ZschedError
@@ -51,6 +52,7 @@ class Scheduler(beat.Scheduler):
         self._marks: Marks | None = None
         self._installed = False
         self._ticking = False
+        self._parent = Parent(embedded=current_process().name == "Beat")
         super().__init__(app, *args, lazy=lazy, **kwargs)
         self.max_interval = min(self.max_interval, LONGEST_TICK_S)
 
@@ -66,7 +68,11 @@ class Scheduler(beat.Scheduler):
         self._installed = False
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
-        """Send what is due, or wait for it; return how many seconds to sleep before the next call. Never raises."""
+        """Send what is due, or wait for it; return how many seconds to sleep before the next call.
+
+        Never raises, but for ``SystemExit`` where the worker that it is inside of is gone.
+        """
+        self._parent.check()
         self._ticking = True
         try:
             if not self._installed:
@@ -102,6 +108,10 @@ class Scheduler(beat.Scheduler):
         raises, and this is called again.
         """
         if not self._ticking:
+            try:
+                self._roll.leave()
+            except ServerError as exc:
+                logger.warning("it could not be told that this beat ends: %s", exc)
             self._engine.close()
             self._publisher.close()
             if self._announcer is not None:

@@ -23,8 +23,9 @@ GRACE_S = 5.0
 class Pop:
     """One ``BZPOPMIN`` on a connection of its own, over bells that lie on one node. Not for several threads at once."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, label: str = "") -> None:
         self.server = server
+        self._label = label
         self._block_s = 0.0
         self._wire: Dedicated | None = None
         self.keys: tuple[str, ...] = ()
@@ -38,6 +39,11 @@ class Pop:
         """Whether a pop is outstanding."""
         return self.due_back is not None
 
+    @property
+    def labelled(self) -> bool:
+        """Whether there is a connection that has its name in ``CLIENT LIST``."""
+        return self._wire is not None and self._wire.labelled
+
     def fileno(self) -> int:
         """Return the descriptor that becomes readable when the pop ends."""
         assert self._wire is not None
@@ -49,7 +55,7 @@ class Pop:
         self._block_s = max(0.1, block_s)
         with self._guarded():
             if self._wire is None:
-                self._wire = self.server.blocking(self.keys[0])
+                self._wire = self.server.blocking(self.keys[0], label=self._label)
             self._wire.send_command("BZPOPMIN", *self.keys, self._block_s)
         self.due_back = time.monotonic() + self._block_s + GRACE_S
 
@@ -99,12 +105,12 @@ class Pop:
 class Bell:
     """Waits for a ring on the bell ``key``; a marker on ``own`` ends a pop without a ring.
 
-    ``block_s`` is how long one pop stays outstanding, in seconds: what a lost ring costs at most. Not for several
-    threads at once.
+    ``block_s`` is how long one pop stays outstanding, in seconds: what a lost ring costs at most. ``label`` is the name
+    of its connection in ``CLIENT LIST``. Not for several threads at once.
     """
 
-    def __init__(self, server: Server, key: str, *, own: str, block_s: float) -> None:
-        self._pop = Pop(server)
+    def __init__(self, server: Server, key: str, *, own: str, block_s: float, label: str = "") -> None:
+        self._pop = Pop(server, label)
         self._keys = (key, own)
         self._block_s = block_s
 
@@ -112,6 +118,11 @@ class Bell:
     def armed(self) -> bool:
         """Whether a pop is outstanding, which a claim may be asked to end (``Timeline.claim(armed=True)``)."""
         return self._pop.armed
+
+    @property
+    def labelled(self) -> bool:
+        """Whether its connection can be found in ``CLIENT LIST`` by its name."""
+        return self._pop.labelled
 
     def arm(self) -> None:
         """Send the pop, unless one is outstanding."""

@@ -76,9 +76,10 @@ class Server:
                 client = self._client
         return client
 
-    def blocking(self, key: str = "") -> Dedicated:
+    def blocking(self, key: str = "", *, label: str = "") -> Dedicated:
         """Return a new connection to the node that owns ``key``: connected, logged in, outside the pool.
 
+        ``label`` is its name in ``CLIENT LIST``, unless the user has given all connections one (``client_name``).
         The caller closes it, and asks for another when it breaks. Raises translated errors.
         """
         with self.translated("connecting"):
@@ -86,6 +87,8 @@ class Server:
             node = self.node_of(key)
             if node is not None:
                 where = {"host": node.host, "port": node.port}
+            if not self.address.options.client_name:
+                where["label"] = label
             link = Link(**{**self._link_kwargs, "health_check_interval": 0, **where})
             try:
                 link.connect()

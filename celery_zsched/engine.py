@@ -123,6 +123,9 @@ class Engine:
             if not self.lookout.wait(patience_s):
                 return 0.0
             with undisturbed():
+                # Left over where the server failed amid a turn: nobody need wait for the leases to end.
+                self._give_back(self._held.values())
+                self._held = {}
                 sent_all = self._claim()
         except ServerError as exc:
             return self.back_off("the schedule cannot be read: %s", exc)

@@ -78,6 +78,7 @@ class Link(redis.Connection):
     """A connection of ours.
 
     ``locate`` says where the server is, and is asked at every connect; without it, ``host`` and ``port`` say so.
+    ``label`` is its name in ``CLIENT LIST``, where the user may give one; ``labelled`` says whether it has it.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Link(redis.Connection):
         locate: Callable[[], Target] | None = None,
         context: ssl.SSLContext | None = None,
         keepalive: dict[int, int] | None = None,
+        label: str = "",
         **kwargs: Any,
     ) -> None:
         self._locate = locate
@@ -93,18 +95,32 @@ class Link(redis.Connection):
         self._keepalive = keepalive
         self._path: str | None = None
         self._demoted = False
+        self._label = label
+        self.labelled = False
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
 
     def connect(self, *args: Any, **kwargs: Any) -> None:
         """Connect; a connection whose server was demoted meanwhile is made anew, to wherever the primary is now."""
         if self._demoted:
             self.disconnect()
+        was_open = self._sock is not None
         super().connect(*args, **kwargs)  # type: ignore[no-untyped-call]
+        if self._label and not was_open:
+            self._introduce()
 
     def disconnect(self, *args: Any, **kwargs: Any) -> None:
         """Close the connection."""
         self._demoted = False
         super().disconnect(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def _introduce(self) -> None:
+        # An ACL or a proxy that knows no such command must not keep anybody from working.
+        self.send_command("CLIENT", "SETNAME", self._label, check_health=False)
+        try:
+            self.read_response()
+            self.labelled = True
+        except ResponseError:
+            self.labelled = False
 
     def check_health(self) -> None:
         """Try a connection that was idle; one that does not answer is made anew, for nothing was sent on it yet."""
@@ -222,6 +238,11 @@ class Dedicated:
     def is_connected(self) -> bool:
         """Whether the connection is open, as far as is known."""
         return self._link._sock is not None
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the connection has the name it was to have in ``CLIENT LIST``."""
+        return self._link.labelled
 
     def fileno(self) -> int:
         """Return the socket's number, for a poller."""

@@ -24,17 +24,24 @@ WATCHERS = 2
 
 
 class Lookout:
-    """Waits for the next claim of one timeline. Not for several threads at once."""
+    """Waits for the next claim of one timeline. Not for several threads at once.
 
-    def __init__(self, timeline: Timeline, *, block_s: float = MAX_BLOCK_S, guard_s: float = MAX_BLOCK_S) -> None:
+    ``label`` is the name of its waiting connection in ``CLIENT LIST``.
+    """
+
+    def __init__(
+        self, timeline: Timeline, *, block_s: float = MAX_BLOCK_S, guard_s: float = MAX_BLOCK_S, label: str = ""
+    ) -> None:
         self._timeline = timeline
         self._block_s = min(block_s, MAX_BLOCK_S)
         self._guard_s = min(guard_s, self._block_s)
         #: For so long the same set is not looked at again, in seconds, since looks take turns; with some to spare.
         self._unseen_s = 2.2 * self._block_s
         self._bell = Bell(
-            timeline.server, timeline.keys.bell, own=timeline.own_bell, block_s=self._block_s * LOOKS_PER_POP
-        )
+            timeline.server, timeline.keys.bell, own=timeline.own_bell, block_s=self._block_s * LOOKS_PER_POP,
+            label=label,
+        )  # fmt: skip
+        self._label = label
         #: The server's clock minus ours (monotonic), in microseconds, as of the last answer.
         self._offset_us: int | None = None
         #: Our clock at which to claim or to look, and whether to look only.
@@ -51,6 +58,11 @@ class Lookout:
     def now_us(self) -> int | None:
         """Return an estimate of the server's clock; None before the first answer."""
         return None if self._offset_us is None else self._offset_us + time.monotonic_ns() // 1000
+
+    @property
+    def connected_as(self) -> str:
+        """The name in ``CLIENT LIST`` of the connection that stays for as long as this claimer lives; empty if none."""
+        return self._label if self._bell.labelled else ""
 
     @property
     def waiting(self) -> bool:

@@ -11,12 +11,14 @@ import hashlib
 import json
 import logging
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from celery_zsched.errors import ServerError
 from celery_zsched.keys import ScheduleKeys
 from celery_zsched.schedules import Schedules
 from celery_zsched.settings import Settings
@@ -40,7 +42,11 @@ _AT_ONCE = 1000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beat:
-    """One beat as it last called: where it runs, since when, how late it sent last, how wrong its clock is."""
+    """One beat as it last called: where it runs, since when, how late it sent last, how wrong its clock is.
+
+    ``ended_us`` is when it has ended in the orderly way (0: it has not), ``client`` the name of its connection in
+    ``CLIENT LIST`` (empty: it has none).
+    """
 
     id: str
     host: str
@@ -50,6 +56,8 @@ class Beat:
     at_us: int
     lag_us: int
     offset_us: int
+    ended_us: int = 0
+    client: str = ""
 
     def to_json(self) -> bytes:
         """Return the stored form."""
@@ -69,6 +77,8 @@ class Beat:
         known: dict[str, Any] = unknown | {name: document[name] for name in names if name in document}
         if not all(isinstance(known.get(name), kind) for name, kind in (("id", str), ("release", str), ("at_us", int))):
             raise ValueError(f"a beat's record is {text[:80]!r}")
+        if type(known.get("ended_us", 0)) is not int or not isinstance(known.get("client", ""), str):
+            known |= {"ended_us": 0, "client": ""}
         return cls(**known)
 
 
@@ -89,6 +99,7 @@ class Roll:
         self._known = False
         self._called_at = 0.0
         self._swept_at = 0.0
+        self._shown_as = ""
         self._every_s = min(CALL_S, max(SOON_S, settings.settle_time / 3))
 
     def declare(self, names: Sequence[str]) -> None:
@@ -112,7 +123,9 @@ class Roll:
         """Say that this beat lives, if it is time to; return False if the server has forgotten it, and so all else."""
         since_s = time.monotonic() - self._called_at
         now_us = self._engine.lookout.now_us()
-        if now_us is None or since_s < (SOON_S if self._engine.lookout.nothing_waits else self._every_s):
+        every_s = SOON_S if self._engine.lookout.nothing_waits else self._every_s
+        news = self._engine.lookout.connected_as not in ("", self._shown_as)
+        if now_us is None or (since_s < every_s and not news):
             return True
         with self._schedules.server.translated("calling the roll"):
             fresh = self._client().hset(
@@ -126,6 +139,16 @@ class Roll:
             self._swept_at = time.monotonic()
             self._sweep(now_us)
         return True
+
+    def leave(self) -> None:
+        """Say that this beat ends. Its record stays for the settle time, since others must know what it declared."""
+        now_us = self._engine.lookout.now_us()
+        if not self._known or now_us is None:
+            return
+        ended = dataclasses.replace(self._record(now_us), ended_us=now_us, client="")
+        with self._schedules.server.translated("leaving the roll"):
+            self._client().hset(self._keys.beats, self._schedules.timeline.claimer, ended.to_json())
+        self._known = False
 
     def _sweep(self, now_us: int) -> None:
         """Forget beats that were silent for the settle time, what only they declared, and what is long finished."""
@@ -161,6 +184,7 @@ class Roll:
             )  # fmt: skip
 
     def _record(self, now_us: int) -> Beat:
+        self._shown_as = self._engine.lookout.connected_as
         return Beat(
             id=self._schedules.timeline.claimer,
             host=socket.gethostname(),
@@ -170,6 +194,7 @@ class Roll:
             at_us=now_us,
             lag_us=self._engine.lag_us,
             offset_us=time.time_ns() // 1000 - now_us,
+            client=self._shown_as,
         )
 
     def _client(self) -> Any:
@@ -193,6 +218,23 @@ def _read(schedules: Schedules) -> tuple[list[Beat], list[str]]:
         except ValueError:
             unread.append(id_.decode(errors="replace"))
     return beats, unread
+
+
+def connections(schedules: Schedules) -> frozenset[str] | None:
+    """Return the names of the beats' connections to the schedule's server; None where it will not tell them.
+
+    A process that is killed is gone from there at once, one whose host is lost after some time.
+    """
+    try:
+        with (
+            schedules.server.translated("listing connections"),
+            schedules.server.blocking(schedules.timeline.keys.bell) as wire,
+        ):
+            wire.send_command("CLIENT", "LIST")
+            said: bytes = wire.read_response()
+    except ServerError:
+        return None  # an ACL or a proxy that does not let us; if the server is away, others tell
+    return frozenset(name.decode() for name in re.findall(rb" name=(zsched-beat-\S+) ", said))
 
 
 def live_and_gone(beats: Iterable[Beat], now_us: int, settle_s: float) -> tuple[list[Beat], list[Beat]]:

@@ -1,8 +1,8 @@
 """``celery zsched …``, found by Celery through its entry point ``celery.commands``; works with no worker running.
 
 Every ``celery`` command imports this module, which is also how the remote-control commands and the broker's URL schemes
-become known without an import in the user's app, and how workers come to hold run leases. It imports nothing heavy that
-Celery has not imported by then; what a command needs is imported when it is called.
+become known without an import in the user's app, and how workers come to hold run leases and to refuse a faulty beat.
+It imports nothing heavy that Celery has not imported by then; what a command needs is imported when it is called.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from importlib import import_module
 import click
 from click_didyoumean import DYMGroup
 
-from celery_zsched import __version__, control, run_leases
+from celery_zsched import __version__, control, embedding, run_leases
 
-__all__ = ["control", "run_leases", "zsched"]
+__all__ = ["control", "embedding", "run_leases", "zsched"]
 
 #: What is said above commands in ``--help`` -> command -> the module beside this one that has it.
 _SECTIONS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,16 +15,26 @@ from celery_zsched.types import SECOND_US
 #: A beat that has not called for so long, in seconds, is not counted as alive; it calls every minute or more often.
 SILENT_S = 150.0
 
+#: How long a beat may need to connect anew, in seconds, before health takes it for dead.
+RECONNECT_S = 3.0
+
+#: How often it is looked meanwhile, in seconds.
+_STEP_S = 0.2
+
 
 @dataclass(frozen=True, slots=True)
 class BeatRow:
-    """One beat as it last called; moments are ISO 8601, ``lag_s`` is how late it sent last."""
+    """One beat as it last called; moments are ISO 8601, ``lag_s`` is how late it sent last.
+
+    ``alive``: it has not ended, has called within :data:`SILENT_S`, and is connected where the server tells that.
+    """
 
     beat: str
     host: str
     pid: int
     release: str
     alive: bool
+    ended: str | None
     started: str
     called: str
     called_ago_s: float
@@ -54,14 +65,23 @@ class Health:
 def beats(site: Site) -> list[BeatRow]:
     """Return every beat on the roll, the one that called last first."""
     now_us = site.schedules.now_us()
-    rows = [_row(beat, now_us) for beat in roll.beats_of(site.schedules)]
+    found = roll.beats_of(site.schedules)
+    connected = roll.connections(site.schedules) if any(beat.client for beat in found) else None
+    rows = [_row(beat, now_us, connected) for beat in found]
     return sorted(rows, key=lambda each: each.called_ago_s)
 
 
 def health(site: Site, *, max_lag_s: float = 60.0) -> Health:
     """Say whether what is due is sent: no entry is overdue by more than ``max_lag_s`` seconds, and a beat lives."""
     counts = site.schedules.timeline.counts()
-    living = [beat for beat in beats(site) if beat.alive]
+    rows = beats(site)
+    patience = time.monotonic() + RECONNECT_S
+    while not any(row.alive for row in rows) and any(_may_come_back(row) for row in rows):
+        if time.monotonic() > patience:
+            break
+        time.sleep(_STEP_S)
+        rows = beats(site)
+    living = [row for row in rows if row.alive]
     overdue_s = 0.0
     if counts.oldest_us is not None:
         overdue_s = max(0.0, (counts.now_us - counts.oldest_us) / SECOND_US)
@@ -69,8 +89,8 @@ def health(site: Site, *, max_lag_s: float = 60.0) -> Health:
     problems = []
     if overdue_s > max_lag_s:
         problems.append(f"an entry is overdue by {overdue_s:.1f} s (allowed: {max_lag_s:g} s)")
-    if waiting and not living:
-        problems.append(f"no beat has called within {SILENT_S:g} s; start one with `celery -A … beat -S zsched`")
+    if not living:
+        problems.append("no beat is running; start one with `celery -A … beat -S zsched`")
     quarantined = _quarantined(site) if counts.dead else 0
     return Health(not problems, problems, len(living), round(overdue_s, 3), waiting, quarantined)
 
@@ -85,14 +105,20 @@ def _quarantined(site: Site) -> int:
     return sum(reason != FINISHED.encode() for reason in reasons)
 
 
-def _row(beat: roll.Beat, now_us: int) -> BeatRow:
+def _may_come_back(row: BeatRow) -> bool:
+    return row.ended is None and row.called_ago_s <= SILENT_S
+
+
+def _row(beat: roll.Beat, now_us: int, connected: frozenset[str] | None) -> BeatRow:
     ago_s = (now_us - beat.at_us) / SECOND_US
+    here = not beat.client or connected is None or beat.client in connected
     return BeatRow(
         beat=beat.id,
         host=beat.host,
         pid=beat.pid,
         release=beat.release,
-        alive=ago_s <= SILENT_S,
+        alive=ago_s <= SILENT_S and not beat.ended_us and here,
+        ended=moment(beat.ended_us) if beat.ended_us else None,
         started=moment(beat.started_us) or "",
         called=moment(beat.at_us) or "",
         called_ago_s=round(ago_s, 3),

@@ -13,6 +13,7 @@ from celery import Celery
 from celery_zsched.beat import Scheduler
 from celery_zsched.engine import BACKOFF_S, Engine, Options, PublishError
 from celery_zsched.entry import EntrySpec
+from celery_zsched.errors import ServerUnavailableError
 from celery_zsched.lookout import Lookout
 from celery_zsched.message import mark_field
 from celery_zsched.publishing import CeleryPublisher
@@ -196,6 +197,27 @@ def test_what_is_sent_late_is_not_told_that_what_was_sent_was_missed(
     last = ours.schedules.get("often").last
     assert (last.fired, last.missed_total) == (len(every), sum(distances) + last.missed)
     assert len(ours.schedules.history("often")) == len(every)
+
+
+def test_what_is_claimed_as_the_server_fails_does_not_wait_for_the_lease(
+    ours: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler that has it gives it back when the server is there again."""
+    engine, _ = ours.engine()
+    ours.due(once(ours.schedules))
+    reads, failures = engine.schedules.last_runs, iter([ServerUnavailableError("gone"), ServerUnavailableError("gone")])
+
+    def read(names: Any) -> Any:
+        failure = next(failures, None)
+        if failure is not None:
+            raise failure
+        return reads(names)
+
+    monkeypatch.setattr(engine.schedules, "last_runs", read)
+    monkeypatch.setattr(engine, "_lease_us", 60 * SECOND_US)
+    finish(engine, ours.schedules, "once")
+    assert len(ours.sent()) == 1
+    engine.close()
 
 
 def test_an_entry_that_is_deleted_and_made_anew_begins_anew(ours: Pair) -> None:

@@ -42,7 +42,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("upkeep",),
     ("roll",),
     ("apps", "confirms", "engine", "events", "notices"),
-    ("publishing", "run_leases"),
+    ("embedding", "publishing", "run_leases"),
     ("context",),
     ("operations",),
     ("api", "blackouts", "transport", "beat", "control", "testing"),
