@@ -50,15 +50,16 @@ class DeclaringChannel(virtual.Channel):
             return queue_declare_ok_t(queue, broker.wires.call(broker.call("declare", queue), ["1"])[1], 0)
         return queue_declare_ok_t(queue, self._declare(queue, rules), 0)
 
-    def _declare(self, queue: str, rules: dict[str, int]) -> int:
+    def _declare(self, queue: str, rules: dict[str, int], *, listed: bool = True) -> int:
         broker = self.broker
         args: list[scripts.Argument] = ["0"]
         for name in ("expires", "message_ttl", "max_length", "delivery_limit", "auto_delete"):
             args += [name, rules.get(name, "")]
         ready = broker.wires.call(broker.call("declare", queue), args)[1]
-        # To the default exchange every queue is bound by its name.
+        # To the default exchange every queue is bound by its name, which makes its table the list of all queues. Boxes
+        # for replies are left out: they come by the thousand, and their names are known to whoever replies.
         row = binding(queue, "", queue)
-        if "expires" in rules or row not in broker.exchanges.table(""):
+        if listed and ("expires" in rules or row not in broker.exchanges.table("")):
             broker.exchanges.change("", [(row, life_text(rules))])
         return int(ready)
 
@@ -70,7 +71,7 @@ class DeclaringChannel(virtual.Channel):
             self._broadcast_queues[queue] = (exchange, routing_key or "")
             return
         if "auto_delete" in rules:
-            self._declare(queue, rules)
+            self._declare(queue, rules, listed=not is_reply_exchange(exchange))
         if not is_reply_exchange(exchange):
             row = binding(routing_key, pattern, queue)
             if "expires" in rules or row not in self.broker.exchanges.table(exchange):
