@@ -92,7 +92,7 @@ echo
 check "heartbeat" zsched list
 check "every 0:00:02" zsched show heartbeat
 check "Z" zsched next heartbeat -n 3
-check "Z" zsched next --cron "30 9 * * 1-5" --zone Europe/Paris -n 2
+check "T09:30:00+0" zsched next --cron "30 9 * * 1-5" --zone Europe/Paris -n 2
 check "sent" zsched history heartbeat
 check "is due next" zsched explain heartbeat
 check "periodic" zsched timeline --limit 5
@@ -114,6 +114,7 @@ check '"args": [1]' zsched show report --args
 
 echo "# Pause and resume: an entry"
 echo
+check "would be paused" zsched pause report --reason "the books are open" --for 2h --dry-run
 check "paused" zsched pause report --reason "the books are open" --for 2h
 check "the books are open" zsched paused
 check "the books are open" zsched explain report
@@ -142,6 +143,7 @@ check "2 sent now" zsched backfill report 2026-11-02T00:00 2026-11-03T23:00 --pa
 check "0 sent now" zsched backfill report 2026-11-02T00:00 2026-11-03T23:00
 check "backfill" zsched history report
 check "no occurrence" zsched explain report 2026-11-02T12:00
+check "08:30:00Z: not sent" zsched explain report 2026-11-02T09:30+01:00 --zone UTC
 
 echo "# Where is it?"
 echo

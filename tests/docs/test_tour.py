@@ -24,7 +24,7 @@ def commands(text: str) -> list[str]:
 def test_every_command_of_the_tour_does_what_it_should() -> None:
     """Two workers and two beats on an embedded server; each command's output is checked by the script itself."""
     done = subprocess.run(
-        ["bash", str(RUN)], env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, timeout=400,
+        ["bash", str(RUN)], env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, timeout=900,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
