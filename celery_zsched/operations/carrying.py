@@ -9,6 +9,7 @@ from typing import Any
 
 from celery_zsched.entry import EntrySpec, OperatorState, decode, encode
 from celery_zsched.errors import EntryError, ZschedError
+from celery_zsched.operations.guarding import undefined_blackouts
 from celery_zsched.operations.records import note
 from celery_zsched.operations.site import Site
 from celery_zsched.stored import Change, State
@@ -109,9 +110,18 @@ def _take_in(site: Site, batch: list[Coming], report: Report) -> None:
         return
     specs = {one.spec.name: one.spec for one in batch}
     standing = {stored.name: stored for stored in site.schedules.get_many(specs)}
+    notices = {one.spec.name: list(one.notices) for one in batch}
+    for name, undefined in _undefined(site, batch).items():
+        notices[name].append(
+            f"there is no blackout {undefined!r} here: it closes nothing until it is (celery zsched blackout set)"
+        )
     for name, spec in specs.items():
         known = standing.get(name)
-        if known is not None and known.spec is not None and known.spec.fingerprint == spec.fingerprint:
+        if known is not None and known.spec is not None and known.spec.owner == "static" and spec.owner != "static":
+            # As everywhere: what code declares is changed in the code.
+            specs[name] = known.spec
+            notices[name].append("beat_schedule declares it here, so it is left as it is; only a pause is carried over")
+        elif known is not None and known.spec is not None and known.spec.fingerprint == spec.fingerprint:
             # The schedule that stands keeps its grid; only what is said beside it can have changed.
             specs[name] = spec = _with_life_of(known.spec, spec)
     if report.dry_run:
@@ -127,13 +137,19 @@ def _take_in(site: Site, batch: list[Coming], report: Report) -> None:
         getattr(report, change.value).append(name)
     for one in batch:
         name = one.spec.name
-        if one.notices:
-            report.notices[name] = list(one.notices)
+        if notices[name]:
+            report.notices[name] = notices[name]
         paused = standing[name].state is State.PAUSED if name in standing else False
         if one.operator.paused and not paused and name in changes:
             report.paused.append(name)
             if not report.dry_run:
                 site.schedules.pause(name, one.operator)
+
+
+def _undefined(site: Site, batch: list[Coming]) -> dict[str, str]:
+    """Return the blackout of each entry that names one which is not defined here."""
+    found = undefined_blackouts(site.schedules, (one.spec for one in batch))
+    return {entry: name for name, entries in found.items() for entry in entries}
 
 
 def _with_life_of(known: EntrySpec, spec: EntrySpec) -> EntrySpec:

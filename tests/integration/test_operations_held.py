@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from celery_zsched import ConflictError, Entry, EntryError, blackouts, operations
+from celery_zsched.entry import OperatorState, build
 from celery_zsched.operations import Site
+from celery_zsched.operations.carrying import Coming, Report, take_in
 from celery_zsched.operations.doctoring import LOOK
 from celery_zsched.types import from_us
 from tests.programs import Project
@@ -165,3 +167,18 @@ def test_a_mistyped_argument_of_an_entry_is_told_with_the_rest(project: Project)
     assert "its overlap is 'never'" in str(caught.value)
     with pytest.raises(EntryError, match="unknown field 'tsk'"):
         operations.add(Site.of(project.app), "report", {"task": "note", "every": 5, "tsk": 1})
+
+
+def test_an_import_leaves_static_entries_and_tells_of_blackouts(site: Site, project: Project) -> None:
+    """What code declares is left as it is, with a pause at most; a blackout that is not here is told of."""
+    project.beat().terminate()
+    coming = [
+        Coming(build("declared", "note", 60), OperatorState(paused=True, by="bob", reason="flood")),
+        Coming(build("other", "note", 60, blackouts="freeze")),
+    ]
+    report = take_in(site, coming, Report(), source="test")
+    assert (report.created, report.unchanged, report.paused) == (["other"], ["declared"], ["declared"])
+    assert "beat_schedule declares it" in report.notices["declared"][0]
+    assert "no blackout 'freeze'" in report.notices["other"][0]
+    stored = site.schedules.get("declared")
+    assert (stored.state.value, stored.spec is not None and stored.spec.owner) == ("paused", "static")

@@ -79,13 +79,24 @@ OPERATIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "revive": {"by": clients, "which": some_ids, "due": st.none() | moments},
     "bury": {"by": clients, "which": choices, "others": some_ids, "reason": reasons, "note": notes},
     "remove": {"by": clients, "which": some_ids, "spare": st.booleans()},
+    "cancel": {"by": clients, "which": some_ids},
     "purge": {"by": clients},
     "flush_scripts": {},
     "count": {"by": clients},
     "page": {"by": clients, "limit": st.integers(1, 3)},
     "locate": {"by": clients, "which": some_ids},
 }
-_OFTEN = {"put": 6, "claim": 9, "release": 3, "settle": 2, "reschedule": 2, "park": 2, "unpark": 2, "bury": 2}
+_OFTEN = {
+    "put": 6,
+    "claim": 9,
+    "cancel": 2,
+    "release": 3,
+    "settle": 2,
+    "reschedule": 2,
+    "park": 2,
+    "unpark": 2,
+    "bury": 2,
+}
 steps = st.sampled_from([name for name in OPERATIONS for _ in range(_OFTEN.get(name, 1))]).flatmap(
     lambda name: st.tuples(st.just(name), st.fixed_dictionaries(OPERATIONS[name]))
 )
@@ -203,6 +214,11 @@ class Machine(RuleBasedStateMachine):
         """Delete, sparing the leased at times."""
         answer = self.timed(lambda: self.lines[by].remove(which, spare_leased=spare))
         assert answer == self.model.remove(which, spare_leased=spare)
+
+    def cancel(self, by: int, which: list[str]) -> None:
+        """Cancel, what is held among them."""
+        answers = self.timed(lambda: self.lines[by].cancel(which))
+        assert answers == self.model.cancel(which, answers, self.window)
 
     def purge(self, by: int) -> None:
         """Delete what waits."""

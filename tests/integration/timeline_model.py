@@ -10,7 +10,21 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from celery_zsched.types import Batch, Claimed, Hold, Item, Located, Outcome, Place, Placed, Put, Upcoming, names_of
+from celery_zsched.timeline import CANCELLED
+from celery_zsched.types import (
+    Batch,
+    Cancel,
+    Claimed,
+    Hold,
+    Item,
+    Located,
+    Outcome,
+    Place,
+    Placed,
+    Put,
+    Upcoming,
+    names_of,
+)
 from tests.lua.tables import Now, State
 
 #: A moment, or what the server's clock makes of it.
@@ -123,7 +137,9 @@ class Model:
         buried: list[str] = []
         for id_ in ended:
             entry = self.entries[id_]
-            if delivery_limit and entry.count >= delivery_limit:
+            if entry.holder.startswith(CANCELLED):
+                del self.entries[id_]
+            elif delivery_limit and entry.count >= delivery_limit:
                 entry.place, entry.moment = Place.DEAD, now
                 entry.reason = f"delivered {entry.count} times without an end"
                 buried.append(id_)
@@ -187,6 +203,9 @@ class Model:
             entry = self.entries.get(hold.id)
             if entry is None or not self.holds(hold):
                 stale.append(hold.id)
+                continue
+            if entry.holder.startswith(CANCELLED):
+                del self.entries[hold.id]
                 continue
             if not counted and delay_us is None:
                 entry.count -= 1
@@ -262,6 +281,21 @@ class Model:
                 self.entries.pop(id_, None)
         return found
 
+    def cancel(self, ids: Iterable[str], answers: Sequence[Cancel], window: tuple[int, int]) -> list[Cancel]:
+        """Cancel; return what becomes of each. Of a lease that ends during the call, the answer tells."""
+        found = []
+        for id_, answer in zip(ids, answers, strict=True):
+            entry = self.entries.get(id_)
+            if entry is None:
+                found.append(Cancel.UNKNOWN)
+            elif entry.place is Place.LEASED and int(entry.moment) > window[0 if answer is Cancel.HELD else 1]:
+                entry.holder = CANCELLED + entry.holder.removeprefix(CANCELLED)
+                found.append(Cancel.HELD)
+            else:
+                del self.entries[id_]
+                found.append(Cancel.REMOVED)
+        return found
+
     def purge(self) -> int:
         """Delete what waits; return how many."""
         waiting = [id_ for id_, entry in self.entries.items() if entry.place is Place.WAITING]
@@ -287,10 +321,11 @@ class Model:
         level = entry.level
         claimed = entry.token if entry.place is Place.LEASED else None
         count, holder = (entry.count, entry.holder) if entry.has_record else (0, "")
-        moment, due = int(entry.moment), int(entry.due)
-        return Located(
-            id_, entry.place, level, moment, count, holder, claimed, due, entry.reason, entry.note, entry.body
-        )
+        moment, due, reason = int(entry.moment), int(entry.due), entry.reason
+        if entry.place is Place.LEASED and holder.startswith(CANCELLED):
+            reason = "cancelled"
+        holder = holder.removeprefix(CANCELLED)
+        return Located(id_, entry.place, level, moment, count, holder, claimed, due, reason, entry.note, entry.body)
 
     def state(self, actual: State, window: tuple[int, int]) -> State:
         """Settle what the clock decided, if it fits, and return all that must be stored."""
