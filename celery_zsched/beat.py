@@ -173,13 +173,13 @@ class Scheduler(beat.Scheduler):
         self._roll.declare([spec.name for spec in specs])
         moved = adopt_zone(self.schedules)
         if moved:
-            logger.info("the app's zone is %s now: %d entries without one were moved", self.schedules.zone, moved)
+            logger.info("the app's zone is %s now; entries without one that were moved: %d", self.schedules.zone, moved)
         changes, faults = self.schedules.save_many(specs)
         for name, fault in faults.items():
             logger.error("the static entry %r is left out, the others go on: %s", name, fault)
         done = [change.value for change in changes.values()]
         counts = ", ".join(f"{done.count(word)} {word}" for word in ("created", "updated", "unchanged"))
-        logger.info("%d static entries: %s", len(done), counts)
+        logger.info("static entries: %d, of them %s", len(done), counts)
         self._installed = True
 
 

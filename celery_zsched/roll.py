@@ -179,7 +179,7 @@ class Roll:
             client.delete(self._keys.release(release))
         if gone:
             logger.info(
-                "deleted %d static entries that only the release %s declared, which no beat has run for %g s: %s",
+                "static entries deleted: %d that only the release %s declared, which no beat has run for %g s: %s",
                 len(gone), release, self._settings.settle_time, ", ".join(sorted(gone)[:5]),
             )  # fmt: skip
 
