@@ -20,7 +20,7 @@ from celery_zsched.stored import Due
 from celery_zsched.types import SECOND_US
 
 #: Most entries come again and again with the document that they had before.
-_decode = lru_cache(maxsize=4096)(decode)
+_decode = lru_cache(maxsize=10_000)(decode)
 
 #: An entry and its plan, or why there is none.
 Ruling = tuple[EntrySpec, planner.Plan] | Exception
@@ -49,7 +49,9 @@ class Decider:
         Occurrences that are about to be sent are marked as outstanding. Raises
         :class:`~celery_zsched.errors.ServerError` and its kinds.
         """
-        self._rulings, self._alone = {}, {}
+        self._rulings = {}
+        for due in dues:
+            self._alone.pop(due.name, None)
         specs = self._special(dues)
         if not specs:
             return
@@ -68,7 +70,7 @@ class Decider:
             self._rulings[due.name] = spec, plan
             if due.name in outstanding:
                 self._alone[due.name] = spec, plan
-        self._runs.mark(self._marks(self._alone, "sending"))
+        self._runs.mark(self._marks({name: self._alone[name] for name in alone if name in self._alone}, "sending"))
 
     def decide(self, due: Due, last: LastRun, at_us: int) -> tuple[EntrySpec, planner.Plan]:
         """Return an entry and its plan; raises what is wrong with the entry."""

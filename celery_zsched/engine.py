@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,6 +40,10 @@ LONGEST_PUT_OFF_US = 30 * SECOND_US
 #: The share of the lease that the server is told, so that by its end another scheduler has taken over from a dead one.
 TOLD = 0.8
 
+#: How many entries are sent together at most: so many that a round trip costs little, and so few that most of a claim
+#: is made while the broker takes what was made before.
+LARGEST_CHUNK = 64
+
 #: How many entries one message of the log names.
 NAMED = 5
 
@@ -53,7 +57,12 @@ class RefusedError(Exception):
 
 
 class Publisher(Protocol):
-    """What an engine sends by. It may keep messages back until it is told to flush."""
+    """What an engine sends by."""
+
+    @property
+    def keeps_back(self) -> bool:
+        """Whether nothing is sent before :meth:`start`."""
+        ...
 
     def send(self, spec: EntrySpec, send: planner.Send, at_us: int) -> str:
         """Send one occurrence at ``at_us`` and return its task id.
@@ -63,8 +72,12 @@ class Publisher(Protocol):
         """
         ...
 
-    def flush(self) -> Mapping[str, str]:
-        """Return once the broker has all that was sent; :class:`PublishError` if that is not certain.
+    def start(self) -> None:
+        """Let the broker take what was sent, and do not wait; :class:`PublishError` if it is at fault."""
+        ...
+
+    def finish(self) -> Mapping[str, str]:
+        """Return once the broker has all that was started; :class:`PublishError` if that is not certain.
 
         Returns the entries of which it did not take a message, and why.
         """
@@ -93,6 +106,14 @@ class Options:
     rules: planner.Rules = dataclasses.field(default_factory=planner.Rules)
 
 
+@dataclass(slots=True)
+class _Chunk:
+    """Entries that are sent together, and where they go afterwards."""
+
+    dues: list[Due] = dataclasses.field(default_factory=list)
+    moves: list[Move] = dataclasses.field(default_factory=list)
+
+
 class Engine:
     """One claimer of the schedule, which sends by ``publish``. Not for several threads at once."""
 
@@ -112,6 +133,8 @@ class Engine:
         self._inheritance = Inheritance(schedules, options.rules)
         self._lease_us = round(TOLD * options.lease_s * SECOND_US)
         self._held: dict[str, Due] = {}
+        #: How many entries are sent together next. While more is due than is claimed, nobody gains by few.
+        self._chunk_size = 1
         self._failures = 0
 
     def turn(self, patience_s: float) -> float:
@@ -124,8 +147,7 @@ class Engine:
                 return 0.0
             with undisturbed():
                 # Left over where the server failed amid a turn: nobody need wait for the leases to end.
-                self._give_back(self._held.values())
-                self._held = {}
+                self._give_back_held()
                 sent_all = self._claim()
         except ServerError as exc:
             return self.back_off("the schedule cannot be read: %s", exc)
@@ -161,51 +183,76 @@ class Engine:
         self.lookout.claimed(turn.now_us, turn.wake_us, empty=not turn.due)
         self._held = {due.name: due for due in turn.due}
         sent_all = self._fire_all(turn.due, turn.now_us)
+        if len(turn.due) < self.options.claim_limit:
+            self._chunk_size = 1
         self.schedules.attend(turn.notes, turn.now_us)
         return sent_all
 
     def _fire_all(self, dues: list[Due], now_us: int) -> bool:
-        """Send what is due and move it on; return False if the broker fails, with all that is unsent given back."""
+        """Send what is due and move it on; return False if the broker fails, with all that is unsent given back.
+
+        While a broker that is ours takes one chunk, the next is made.
+        """
         started = renewed = time.monotonic()
         runs = self.schedules.last_runs([due.name for due in dues])
         dues, ended = self._inheritance.take(dues, runs, now_us, self._publisher.marks)
         self._move(ended)
-        for chunk in _growing(dues):
-            if time.monotonic() - renewed > self.options.lease_s / 3:
-                self._renew()
-                renewed = time.monotonic()
-            at_us = now_us + round((time.monotonic() - started) * SECOND_US)
-            if not self._fire_chunk([due for due in chunk if due.name in self._held], runs, at_us):
-                self._give_back(self._held.values())
-                self._held = {}
-                return False
+        under_way, making = _Chunk(), _Chunk()
+        try:
+            for chunk in self._chunks(dues):
+                if time.monotonic() - renewed > self.options.lease_s / 3:
+                    self._renew()
+                    renewed = time.monotonic()
+                at_us = now_us + round((time.monotonic() - started) * SECOND_US)
+                making = _Chunk([due for due in chunk if due.name in self._held])
+                self._make(making, runs, at_us)
+                self._finish(under_way)
+                self._publisher.start()
+                under_way, making = making, _Chunk()
+                if not self._publisher.keeps_back:
+                    self._finish(under_way)
+            self._finish(under_way)
+        except PublishError as exc:
+            # What of this the broker has all the same is refused when it comes again.
+            self._failed_to_publish([*under_way.dues, *making.dues], exc)
+            return False
         return True
 
-    def _fire_chunk(self, dues: list[Due], runs: dict[str, LastRun], at_us: int) -> bool:
-        moves: list[Move] = []
-        self._decider.look(dues, runs, at_us)
-        try:
-            for due in dues:
-                move = self._fire(due, runs[due.name], at_us)
-                if move is not None:
-                    moves.append(move)
-            refused = self._publisher.flush()
-        except PublishError as exc:
-            # What of this chunk the broker has all the same is refused when it comes again.
-            self._failed_to_publish(dues, exc)
-            return False
+    def _chunks(self, dues: list[Due]) -> Iterator[list[Due]]:
+        """Yield chunks of 1, 2, 4 … entries: the first are not kept waiting, and many cost few round trips."""
+        at = 0
+        while at < len(dues):
+            chunk = dues[at : at + self._chunk_size]
+            at += len(chunk)
+            self._chunk_size = min(self._chunk_size * 2, LARGEST_CHUNK)
+            yield chunk
+
+    def _make(self, chunk: _Chunk, runs: dict[str, LastRun], at_us: int) -> None:
+        """Make the messages of a chunk, and note where its entries go once the broker has them."""
+        self._decider.look(chunk.dues, runs, at_us)
+        for due in chunk.dues:
+            move = self._fire(due, runs[due.name], at_us)
+            if move is not None:
+                chunk.moves.append(move)
+
+    def _finish(self, chunk: _Chunk) -> None:
+        """Move the entries of a chunk on once the broker has their messages; a chunk is finished once."""
+        if not chunk.dues:
+            return
+        refused = self._publisher.finish()
+        moves = chunk.moves
         if refused:
             moves = [move for move in moves if move.hold.id not in refused]
-            for due in dues:
+            for due in chunk.dues:
                 if due.name in refused:
                     self._put_off(due, refused[due.name])
         outdated = self._publisher.outdated()
         if outdated:
-            self._begin_anew([due for due in dues if due.name in outdated and due.name in self._held])
+            self._begin_anew([due for due in chunk.dues if due.name in outdated and due.name in self._held])
             moves = [move for move in moves if move.hold.id not in outdated]
         self._decider.sent([move.hold.id for move in moves])
         self._move(moves)
-        return True
+        chunk.dues.clear()
 
     def _fire(self, due: Due, last: LastRun, at_us: int) -> Move | None:
         """Send what the plan of one entry says; return where it goes, or None if it is set aside or tried again."""
@@ -307,16 +354,18 @@ class Engine:
             else:
                 logger.info("%s was deleted or changed meanwhile; what was sent of it is void", due.name)
 
-    def _failed_to_publish(self, dues: Sequence[Due], exc: PublishError) -> None:
-        left = [due for due in dues if self._held.pop(due.name, None) is not None]
-        self._give_back(left)  # uncounted: it is no fault of theirs, and counts nothing towards quarantine
+    def _failed_to_publish(self, tried: Sequence[Due], exc: PublishError) -> None:
+        left = [due for due in tried if due.name in self._held]
+        self._give_back_held()
         names = ", ".join(due.name for due in left[:NAMED]) + (
             f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
         )
         logger.error("the broker did not take %s: %s; it stays due as before", names, exc)
 
-    def _give_back(self, dues: Iterable[Due]) -> None:
-        self.schedules.timeline.release([due.hold for due in dues])
+    def _give_back_held(self) -> None:
+        """Give back what is not moved on: uncounted, so that it counts nothing towards quarantine."""
+        self.schedules.timeline.release([due.hold for due in self._held.values()])
+        self._held = {}
 
     def back_off(self, message: str, cause: object) -> float:
         """Log a failure and return for how many seconds to pause, longer each time in a row."""
@@ -335,11 +384,3 @@ class Engine:
 def _backoff_us(tries: int) -> int:
     least, most = BACKOFF_S
     return round(min(most, least * 2.0 ** min(tries - 1, MOST_DOUBLINGS)) * SECOND_US)
-
-
-def _growing(dues: list[Due]) -> Iterator[list[Due]]:
-    """Yield chunks of 1, 2, 4 … entries: the first are not kept waiting, and many cost few round trips."""
-    at, size = 0, 1
-    while at < len(dues):
-        yield dues[at : at + size]
-        at, size = at + size, size * 2

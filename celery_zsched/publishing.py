@@ -7,8 +7,7 @@ publisher confirms, a flush waits for them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -103,21 +102,44 @@ class CeleryPublisher:
             options["retry"] = False  # nothing is certain before the flush, so there is nothing to try again
         if self._confirms is not None:
             self._confirms.sender = spec.name
-        with self._broker_faults():
+        try:
             if task is not None:
                 result = task.apply_async(args, kwargs, producer=producer, **options)
             else:
                 self._warn_unknown(spec)
                 result = self._app.send_task(spec.task, args, kwargs, producer=producer, **options)
+        except Exception as exc:
+            fault = self._fault(exc)
+            if fault is exc:
+                raise
+            raise fault from exc
         return str(result.id)
 
+    @property
+    def keeps_back(self) -> bool:
+        """Whether messages are made first and sent by :meth:`start`: our own broker takes many in one call."""
+        return self._batch is not None
+
+    def start(self) -> None:
+        """Let the broker take what was sent, and do not wait for it to have done so."""
+        if self._batch is not None:
+            try:
+                self._batch.start()
+            except Exception as exc:  # by now the messages are made, so whatever fails is the broker's
+                raise self._failed(exc) from exc
+
     def flush(self) -> dict[str, str]:
-        """Return once the broker has all that was sent, with the entries it refused a message of, and why."""
+        """Return once the broker has all that was sent; see :meth:`finish`."""
+        self.start()
+        return self.finish()
+
+    def finish(self) -> dict[str, str]:
+        """Return once the broker has what was started, with the entries it refused a message of, and why."""
         senders = set() if self._confirms is None else self._confirms.waits_for
         refused, self._refused = self._refused, {}
         try:
             if self._batch is not None:
-                self._batch.flush()
+                self._batch.finish()
             return refused if self._confirms is None else refused | self._confirms.flush()
         except UnconfirmedError as exc:
             raise self._failed(exc, keep=exc.blocked) from exc
@@ -145,8 +167,11 @@ class CeleryPublisher:
 
     def close(self, *, broken: bool = False) -> None:
         """Drop the connection; the next message makes a new one. A broken one is not told good-bye, if it can be so."""
-        connection, self._connection, self._producer, self._batch = self._connection, None, None, None
+        connection, self._connection, self._producer = self._connection, None, None
+        batch, self._batch = self._batch, None
         confirms, self._confirms = self._confirms, None
+        if batch is not None:
+            batch.discard()
         if connection is not None:
             try:
                 if broken and confirms is not None:
@@ -193,26 +218,22 @@ class CeleryPublisher:
 
         producer.maybe_declare = declare_once
 
-    @contextmanager
-    def _broker_faults(self) -> Iterator[None]:
-        """Tell the broker's faults, which pass, from an entry's own."""
-        try:
-            yield
-        except UnconfirmedError as exc:
-            raise self._failed(exc, keep=exc.blocked) from exc
-        except Exception as exc:
-            refusal = None if self._confirms is None else channel_error(exc)
-            if refusal is not None and self._confirms is not None:
-                alone, refused = not self._confirms.waits_for, self._confirms.refused
-                failure = self._failed(exc)
-                self._refused |= refused if alone else {}
-                # The word may be on the message before this one, which a turn that begins with it will tell.
-                raise (RefusedError(str(refusal)) if alone else failure) from exc
-            # That no queue is bound for an entry is the entry's fault, though kombu counts it with broken connections.
-            entrys = isinstance(exc, InconsistencyError) or isinstance(exc.__cause__, InconsistencyError)
-            if entrys or not (isinstance(exc, OperationalError) or self._is_broken(exc)):
-                raise
-            raise self._failed(exc) from exc
+    def _fault(self, exc: Exception) -> Exception:
+        """Return what a failure to send is: one of the broker's, which pass, or ``exc`` itself for an entry's own."""
+        if isinstance(exc, UnconfirmedError):
+            return self._failed(exc, keep=exc.blocked)
+        refusal = None if self._confirms is None else channel_error(exc)
+        if refusal is not None and self._confirms is not None:
+            alone, refused = not self._confirms.waits_for, self._confirms.refused
+            failure = self._failed(exc)
+            self._refused |= refused if alone else {}
+            # The word may be on the message before this one, which a turn that begins with it will tell.
+            return RefusedError(str(refusal)) if alone else failure
+        # That no queue is bound for an entry is the entry's fault, though kombu counts it with broken connections.
+        entrys = isinstance(exc, InconsistencyError) or isinstance(exc.__cause__, InconsistencyError)
+        if entrys or not (isinstance(exc, OperationalError) or self._is_broken(exc)):
+            return exc
+        return self._failed(exc)
 
     def _failed(self, exc: Exception, *, keep: bool = False) -> PublishError:
         self._refused = {}

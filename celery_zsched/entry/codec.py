@@ -31,6 +31,7 @@ _PLAIN = {
 _INSTALLED = re.compile(rb'(,"anchor_us":-?\d+)?(,"epoch":\d+)?\}')
 
 _KNOWN = ("name", "task", "schedule", "arguments", "blackouts", *_PLAIN)
+_NAMES = frozenset(_KNOWN)
 
 
 def encode(spec: EntrySpec) -> bytes:
@@ -66,7 +67,7 @@ def decode(text: bytes | str) -> EntrySpec:
     name: Any = document.get("name")
     faults = []
     for field in document:
-        if field not in _KNOWN:
+        if field not in _NAMES:
             near = likely(field, _KNOWN, 1)
             faults.append(f"it has the unknown field {field!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
     faults += [f"it lacks {field!r}" for field in ("name", "task", "schedule") if field not in document]

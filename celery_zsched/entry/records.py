@@ -82,27 +82,35 @@ class OperatorState:
         return _read(cls, text)
 
 
+_dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+#: The stored fields of each kind of record, with their defaults.
+_FIELDS: dict[type, dict[str, Any]] = {
+    cls: {one.name: one.default for one in dataclasses.fields(cls) if one.name != "rest"}
+    for cls in (LastRun, OperatorState)
+}
+
+
 def _write(record: LastRun | OperatorState) -> bytes:
     document: dict[str, Any] = {"v": VERSION}
-    for one in dataclasses.fields(record):
-        value = getattr(record, one.name)
-        if one.name == "rest":
-            document.update(value)
-        elif value != one.default:
-            document[one.name] = value
+    for name, default in _FIELDS[type(record)].items():
+        value = getattr(record, name)
+        if value != default:
+            document[name] = value
+    document.update(record.rest)
     # A lone surrogate (in an error's text) becomes its JSON escape.
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return _dumps(document).encode("utf-8", "backslashreplace")
 
 
 def _read(cls: type[_R], text: bytes | str | None) -> _R:
     if not text:
         return cls()
     document = load_object(text, cls.__name__)
-    known = {one.name: one for one in dataclasses.fields(cls) if one.name != "rest"}
+    known = _FIELDS[cls]
     faults = []
     for name, value in document.items():
         if name in known:
-            default = known[name].default
+            default = known[name]
             wanted: type = type(default) if default is not None else int if name.endswith("_us") else str
             if (value is not None or default is not None) and type(value) is not wanted:
                 faults.append(f"{name!r} is {value!r:.100}, not {wanted.__name__}")

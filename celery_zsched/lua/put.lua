@@ -50,10 +50,16 @@ local function below(field, mark)
   return nil
 end
 
-local function enqueue(id, body, due, level)
+local soonest -- of what was put: who wakes for that learns of the rest
+
+local function wait_until(id, due, level)
   call('ZADD', waits_at(level), due, id)
+  soonest = math.min(soonest or math.huge, tonumber(due))
+end
+
+local function enqueue(id, body, due, level)
+  wait_until(id, due, level)
   call('HSET', bodies, id, body)
-  ring_for(tonumber(due), bell, watch)
 end
 
 local function replace(id, body, due, level, place, old_level)
@@ -67,8 +73,7 @@ local function replace(id, body, due, level, place, old_level)
     return
   end
   lift(id, place, old_level)
-  call('ZADD', waits_at(level), due, id)
-  ring_for(tonumber(due), bell, watch)
+  wait_until(id, due, level)
 end
 
 -- An id that is free, and that a look-up of `id` finds as long as there are not too many.
@@ -179,6 +184,9 @@ for at = FIRST, #ARGV, WIDTH do
   end
   answer[#answer + 1] = outcome
   answer[#answer + 1] = id
+end
+if soonest then
+  ring_for(soonest, bell, watch)
 end
 if life then
   local most = tonumber(call('HGET', rules, 'max_length') or '')

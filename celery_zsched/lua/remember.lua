@@ -21,12 +21,26 @@ local function first_lines(text)
   return string.sub(text, 1, last)
 end
 
+local names = {}
 for at = 2, #ARGV, 2 do
-  local name, record = ARGV[at], ARGV[at + 1]
-  local known = call('HGET', history, name) or ''
+  names[#names + 1] = ARGV[at]
+end
+local known = #names > 0 and call('HMGET', history, unpack(names)) or {}
+local texts, changed, fields = {}, {}, {}
+for position, name in ipairs(names) do
+  local record, text = ARGV[1 + position * 2], texts[name] or known[position] or ''
   local about = string.match(record, '^%S+ %S+ %S+ %S+ ')
-  if not string.find('\n' .. known, '\n' .. about, 1, true) then
-    call('HSET', history, name, first_lines(record .. '\n' .. known))
+  if not string.find('\n' .. text, '\n' .. about, 1, true) then
+    text = first_lines(record .. '\n' .. text)
+    changed[name] = true
   end
+  texts[name] = text
+end
+for name in pairs(changed) do
+  fields[#fields + 1] = name
+  fields[#fields + 1] = texts[name]
+end
+if #fields > 0 then
+  call('HSET', history, unpack(fields))
 end
 return 0

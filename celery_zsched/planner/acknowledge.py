@@ -37,7 +37,7 @@ def acknowledge(
     if sent_us >= waiting_us:
         # With any other policy than "all", one was sent and stood for those before it.
         keep = (spec.misfire_limit or rules.misfire_limit) if (spec.misfire or rules.misfire) == "all" else 1
-        due, total = due_until(spec, waiting_us, due_of(spec, sent_us, zone=zone), zone, keep)
+        due, total, _ = due_until(spec, waiting_us, due_of(spec, sent_us, zone=zone), zone, keep)
         if sent_us not in due:
             return None
         sent = due

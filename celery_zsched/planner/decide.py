@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from celery_zsched.entry import Cause, EntrySpec, LastRun
 from celery_zsched.errors import ScheduleError
@@ -96,8 +96,7 @@ def plan(
     if real_due_us > now_us:
         # Claimed too early, by a moment written by hand or a clock that was set back.
         return Plan((), nominal_us, real_due_us, dataclasses.replace(last, next_nominal_us=nominal_us))
-    due, total = due_until(spec, nominal_us, now_us, zone, spec.misfire_limit or rules.misfire_limit)
-    coming = _upcoming(spec, due[-1] if due else nominal_us, now_us, zone, last)
+    due, total, following_us = due_until(spec, nominal_us, now_us, zone, spec.misfire_limit or rules.misfire_limit)
     held: Reason = "misfire"
     allowed = due
     if blackout is not None and due:
@@ -115,8 +114,8 @@ def plan(
         chosen, queue = ([], queue) if running else (queue[:1], queue[1:])
         buffered_us, held = (queue[-1], "buffered") if queue else (None, held)
     if spec.count is not None:
-        chosen = chosen[: spec.count - last.fired]
-    result = _conclude(spec, last, due, total, chosen, held, buffered_us, coming, now_us, zone)
+        chosen = chosen[: max(0, spec.count - last.fired)]
+    result = _conclude(spec, last, due, total, chosen, held, buffered_us, following_us, now_us, zone)
     if result.next_due_us is not None and result.next_due_us <= max(due_us, now_us):
         raise ScheduleError(
             f"the entry {spec.name!r} was due at {from_us(due_us).isoformat()} and would be due next at "
@@ -132,7 +131,7 @@ def release_buffered(spec: EntrySpec, last: LastRun, coming: Plan, now_us: int, 
     """
     if last.buffered_us is None:
         return coming
-    return _conclude(spec, last, [], 0, [last.buffered_us], "buffered", None, coming, now_us, zone)
+    return _conclude(spec, last, [], 0, [last.buffered_us], "buffered", None, coming.next_nominal_us, now_us, zone)
 
 
 def resume(
@@ -144,10 +143,10 @@ def resume(
     the pause has swallowed; if it has swallowed none, there is no run.
     """
     waiting_us = pending(spec, last, due_us, zone=zone)
-    due, total = due_until(spec, waiting_us, now_us, zone, 1)
-    coming = _upcoming(spec, due[-1] if due else waiting_us - 1, now_us, zone, last)
+    due, total, _ = due_until(spec, waiting_us, now_us, zone, 1)
+    following_us = _upcoming(spec, due[-1] if due else waiting_us - 1, now_us, zone, last).next_nominal_us
     chosen = due if catch_up else []
-    return _conclude(spec, last, due, total, chosen, "paused", last.buffered_us, coming, now_us, zone)
+    return _conclude(spec, last, due, total, chosen, "paused", last.buffered_us, following_us, now_us, zone)
 
 
 def _upcoming(spec: EntrySpec, after_us: int, now_us: int, zone: str, last: LastRun) -> Plan:
@@ -170,58 +169,58 @@ def _choose(spec: EntrySpec, newest: list[int], now_us: int, zone: str, rules: R
     policy = spec.misfire or rules.misfire
     if policy == "all":
         return newest
-    if policy == "skip" and newest and grace_us is None and not _on_time(spec, newest[-1], now_us, zone):
-        return []
+    if policy == "skip" and newest and grace_us is None:
+        following_us = next_nominal(spec, newest[-1], zone=zone)
+        return newest[-1:] if _on_time(spec, newest[-1], following_us, now_us, zone) else []
     return newest[-1:]
 
 
-def _on_time(spec: EntrySpec, nominal_us: int, now_us: int, zone: str) -> bool:
-    """Return whether an occurrence that is sent now counts as sent in its time."""
-    following_us = next_nominal(spec, nominal_us, zone=zone)
+def _on_time(spec: EntrySpec, nominal_us: int, following_us: int | None, now_us: int, zone: str) -> bool:
+    """Return whether an occurrence that is sent now, ``following_us`` being the next, counts as sent in its time."""
     late_us = now_us - due_of(spec, nominal_us, zone=zone)
     return late_us <= ON_TIME_US and (following_us is None or late_us <= (following_us - nominal_us) // 2)
 
 
 def _conclude(
     spec: EntrySpec, last: LastRun, due: list[int], total: int, chosen: list[int], held: Reason,
-    buffered_us: int | None, coming: Plan, now_us: int, zone: str,
+    buffered_us: int | None, following_us: int | None, now_us: int, zone: str,
 ) -> Plan:  # fmt: skip
-    """Put a plan together: ``due`` are the newest of the ``total`` occurrences due, ``chosen`` those to be sent."""
+    """Put a plan together: ``due`` are the newest of the ``total`` occurrences due, ``chosen`` those to be sent.
+
+    ``following_us`` is the first occurrence that is not due yet.
+    """
+    if spec.count is not None and last.fired >= spec.count:
+        following_us = None
     kept = 0 if buffered_us is None or buffered_us == last.buffered_us else 1
     dropped = 1 if last.buffered_us not in (None, buffered_us, *chosen) else 0
     missed = total - len([at_us for at_us in chosen if at_us != last.buffered_us]) - kept + dropped
     expires_us = None
     if spec.expires == "next":
-        expires_us = coming.next_nominal_us
+        expires_us = following_us
     elif spec.expires is not None:
         expires_us = now_us + spec.expires
     sends: list[Send] = []
     for at_us in chosen:
-        in_time = at_us == last.buffered_us or (at_us == due[-1] and _on_time(spec, at_us, now_us, zone))
+        in_time = at_us == last.buffered_us or (at_us == due[-1] and _on_time(spec, at_us, following_us, now_us, zone))
         stands_for = 0 if sends else last.missed + missed
         sends.append(Send(at_us, "schedule" if in_time else "catch-up", stands_for, expires_us))
-    record = dataclasses.replace(
-        last,
-        next_nominal_us=coming.next_nominal_us,
-        missed=0 if sends else last.missed + missed,
-        missed_total=last.missed_total + missed,
-        buffered_us=buffered_us,
-        asked_us=None,
-        failures=0,
-        error=None,
-    )
+    if spec.count is not None and last.fired + len(sends) >= spec.count:
+        following_us = None
+    news: dict[str, Any] = {
+        "next_nominal_us": following_us,
+        "missed": 0 if sends else last.missed + missed,
+        "missed_total": last.missed_total + missed,
+        "buffered_us": buffered_us,
+        "asked_us": None,
+        "failures": 0,
+        "error": None,
+    }
     unsent = [at_us for at_us in due if at_us not in chosen]
     if unsent:
-        record = dataclasses.replace(record, held_us=unsent[-1], held=held)
+        news.update(held_us=unsent[-1], held=held)
     if sends:
-        newest = sends[-1]
-        record = dataclasses.replace(
-            record, nominal_us=newest.nominal_us, fired_us=now_us, cause=newest.cause, task_id=None,
-            fired=last.fired + len(sends),
-        )  # fmt: skip
-    if spec.count is not None and record.fired >= spec.count:
-        coming = Plan((), None, None, last)
-        record = dataclasses.replace(record, next_nominal_us=None)
-    return Plan(
-        tuple(sends), coming.next_nominal_us, coming.next_due_us, record, (unsent[-1], held) if unsent else None
-    )
+        newest, fired = sends[-1], last.fired + len(sends)
+        news.update(nominal_us=newest.nominal_us, fired_us=now_us, cause=newest.cause, task_id=None, fired=fired)
+    next_due_us = None if following_us is None else due_of(spec, following_us, zone=zone)
+    record = dataclasses.replace(last, **news)
+    return Plan(tuple(sends), following_us, next_due_us, record, (unsent[-1], held) if unsent else None)

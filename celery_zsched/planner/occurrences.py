@@ -38,6 +38,14 @@ def nominals(spec: EntrySpec, after_us: int, *, zone: str = DEFAULT_ZONE, fired:
         nominal_us = next_nominal(spec, nominal_us, zone=zone, fired=fired)
 
 
+def _walk(spec: EntrySpec, after_us: int, zone: str) -> Iterator[int]:
+    """Yield the nominal times after ``after_us``, whatever the entry's count says: of which occurrence is not known."""
+    nominal_us = next_nominal(spec, after_us, zone=zone)
+    while nominal_us is not None:
+        yield nominal_us
+        nominal_us = next_nominal(spec, nominal_us, zone=zone)
+
+
 def due_of(spec: EntrySpec, nominal_us: int, *, zone: str = DEFAULT_ZONE) -> int:
     """Return when an occurrence is due: its nominal time and its jitter, which ends before the next nominal time."""
     if not spec.jitter_us:
@@ -50,7 +58,7 @@ def due_of(spec: EntrySpec, nominal_us: int, *, zone: str = DEFAULT_ZONE) -> int
 
 def is_due(spec: EntrySpec, due_us: int, *, zone: str = DEFAULT_ZONE) -> bool:
     """Return whether an occurrence of the entry is due at this very moment."""
-    for nominal_us in nominals(spec, due_us - spec.jitter_us - 1, zone=zone):
+    for nominal_us in _walk(spec, due_us - spec.jitter_us - 1, zone):
         if nominal_us > due_us:
             return False
         if due_of(spec, nominal_us, zone=zone) == due_us:
@@ -69,7 +77,7 @@ def pending(spec: EntrySpec, last: LastRun, due_us: int, *, zone: str = DEFAULT_
     recorded_us = last.next_nominal_us
     if recorded_us == due_us and not spec.jitter_us:
         return due_us
-    for nominal_us in nominals(spec, due_us - spec.jitter_us - 1, zone=zone):
+    for nominal_us in _walk(spec, due_us - spec.jitter_us - 1, zone):
         if nominal_us > due_us:
             break
         if due_of(spec, nominal_us, zone=zone) == due_us:
@@ -80,10 +88,11 @@ def pending(spec: EntrySpec, last: LastRun, due_us: int, *, zone: str = DEFAULT_
     return recorded_us if following_us is None or following_us > due_us else due_us
 
 
-def due_until(spec: EntrySpec, nominal_us: int, now_us: int, zone: str, keep: int) -> tuple[list[int], int]:
+def due_until(spec: EntrySpec, nominal_us: int, now_us: int, zone: str, keep: int) -> tuple[list[int], int, int | None]:
     """Return the newest ``keep`` occurrences from ``nominal_us`` on that are due by now, in order, and their number.
 
-    The number is exact up to ``LONGEST_WALK``, and always for intervals; else it is the least that it can be.
+    The number is exact up to ``LONGEST_WALK``, and always for intervals; else it is the least that it can be. The first
+    occurrence that is not due by now comes third; ``None`` if there is none, whatever the entry's count says.
     """
     newest: deque[int] = deque(maxlen=keep)
     total, at_us = 0, _within(spec, nominal_us, zone)
@@ -92,9 +101,10 @@ def due_until(spec: EntrySpec, nominal_us: int, now_us: int, zone: str, keep: in
         total += 1
         if total == LONGEST_WALK:
             total += _leap(spec, newest, nominal_us, now_us, zone)
+            at_us = next_nominal(spec, newest[-1], zone=zone)
             break
         at_us = next_nominal(spec, at_us, zone=zone)
-    return list(newest), total
+    return list(newest), total, at_us
 
 
 def _within(spec: EntrySpec, nominal_us: int, zone: str) -> int | None:
@@ -111,7 +121,7 @@ def _leap(spec: EntrySpec, newest: deque[int], first_us: int, now_us: int, zone:
     while True:
         # An occurrence is never skipped for good: looking back further and further ends where the walk has been.
         start_us = max(now_us - back_us, reached_us)
-        for at_us in nominals(spec, start_us, zone=zone):
+        for at_us in _walk(spec, start_us, zone):
             if due_of(spec, at_us, zone=zone) > now_us:
                 break
             newest.append(at_us)

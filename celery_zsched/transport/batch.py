@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from celery_zsched import scripts
 from celery_zsched.errors import ServerError
 from celery_zsched.timeline import MAX_BATCH
 from celery_zsched.transport.fanout import Publisher
-from celery_zsched.transport.putting import put_all, told_outcome
+from celery_zsched.transport.putting import PutAll, Row, told_outcome
 from celery_zsched.transport.shared import Broker
 
 if TYPE_CHECKING:
@@ -37,8 +38,10 @@ class PublishBatch:
         self.channel = channel
         self.max_size = max_size
         self._broker: Broker = channel.broker
-        self._rows: dict[str, list[list[scripts.Argument]]] = {}
+        self._rows: dict[str, list[Row]] = {}
         self._broadcasts: list[tuple[str, str, bytes]] = []
+        #: What was sent and not answered yet, with its messages, and the broadcasts that go after them.
+        self._under_way: tuple[PutAll, list[tuple[str, list[Row]]], list[tuple[str, str, bytes]]] | None = None
         self._size = 0
         self._ended: str | None = None
         self._failure: BaseException | None = None
@@ -54,7 +57,7 @@ class PublishBatch:
             self.flush()
         return result
 
-    def add(self, queue: str, row: list[scripts.Argument]) -> None:
+    def add(self, queue: str, row: Row) -> None:
         """Keep one message for a queue."""
         self._rows.setdefault(queue, []).append(row)
         self._size += 1
@@ -66,18 +69,29 @@ class PublishBatch:
 
     def flush(self) -> None:
         """Put what was kept; raises kombu's ``BatchPublishError`` when it is not known to be put."""
-        self._check()
+        self.start()
+        self.finish()
+
+    def start(self) -> None:
+        """Send what was kept without waiting for it to be put; raises what :meth:`flush` does."""
+        self.finish()
         rows, self._rows = self._rows, {}
         broadcasts, self._broadcasts = self._broadcasts, []
         self._size = 0
-        try:
-            portions = [
-                (queue, some[at : at + MAX_BATCH])
-                for queue, some in rows.items()
-                for at in range(0, len(some), MAX_BATCH)
-            ]
-            outcomes = put_all(self._broker, portions)
-            for (_, some), outcome in zip(portions, outcomes, strict=True):
+        portions = [
+            (queue, some[at : at + MAX_BATCH]) for queue, some in rows.items() for at in range(0, len(some), MAX_BATCH)
+        ]
+        with self._fatal():
+            self._under_way = PutAll(self._broker, portions), portions, broadcasts
+
+    def finish(self) -> None:
+        """Return once what was started is put; raises what :meth:`flush` does."""
+        self._check()
+        if self._under_way is None:
+            return
+        (putting, portions, broadcasts), self._under_way = self._under_way, None
+        with self._fatal():
+            for (_, some), outcome in zip(portions, putting.finish(), strict=True):
                 for row, word in zip(some, outcome, strict=True):
                     if word == b"outdated" and self.outdated is not None:
                         self.outdated.append(str(row[6]))
@@ -85,6 +99,12 @@ class PublishBatch:
                         told_outcome(word, row)
             for exchange, routing_key, payload in broadcasts:
                 Publisher(self._broker).publish(exchange, routing_key, payload)
+
+    @contextmanager
+    def _fatal(self) -> Iterator[None]:
+        """After a failure nobody can tell what was put, so that nothing goes on."""
+        try:
+            yield
         except ServerError as exc:
             self._failure = exc
             raise BatchPublishError(f"a batch of messages may be published in part: {exc}") from exc
@@ -95,6 +115,9 @@ class PublishBatch:
     def discard(self) -> None:
         """Drop what was not flushed."""
         self._ended = "aborted"
+        if self._under_way is not None:
+            self._under_way[0].drop()
+            self._under_way = None
         self._rows, self._broadcasts, self._size = {}, [], 0
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from kombu.utils.uuid import uuid
 from celery_zsched import message as wire_format
 from celery_zsched.timeline import MAX_BATCH
 from celery_zsched.transport.channel import Channel
-from celery_zsched.transport.putting import Row, put_all
+from celery_zsched.transport.putting import PutAll, Row
 from celery_zsched.transport.sending import app_time_zone, read_headers, write_headers
 from celery_zsched.types import Upcoming
 
@@ -101,7 +101,7 @@ def _put(channel: Channel, found: Sequence[tuple[str, bytes]]) -> int:
         level = channel.broker.level(properties.get("priority"))
         encoded = wire_format.encode(made, dumps=write_headers)
         rows.setdefault(queue, []).append([id_, encoded, "" if due is None else str(due), level, "again", "", "", ""])
-    put_all(channel.broker, list(rows.items()))
+    PutAll(channel.broker, list(rows.items())).finish()
     return len(found)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from celery_zsched import scripts
 from celery_zsched.errors import ServerUnavailableError
 from celery_zsched.transport.shared import Broker
+from celery_zsched.transport.wires import Call, UnderWay, Wires
 from celery_zsched.types import SECOND_US
 
 logger = logging.getLogger("celery_zsched.transport")
@@ -57,31 +59,67 @@ def put(broker: Broker, queue: str, row: Row, *, patience_s: float | None = None
     raise _too_slow(broker, queue, patience_s)
 
 
-def put_all(broker: Broker, portions: Sequence[tuple[str, Sequence[Row]]]) -> list[list[bytes]]:
-    """Put portions of messages, each in one step on its queue, in one round trip for each node of the server."""
-    wires = broker.wires
-    patience_s = broker.server.address.options.socket_timeout
-    answers: list[list[bytes]] = [[] for _ in portions]
-    pending = list(range(len(portions)))
-    for _ in range(2):
-        limit = wires.now_us() + int(patience_s * SECOND_US)
-        by_node: dict[str, list[int]] = {}
-        for position in pending:
-            by_node.setdefault(wires.node_of(broker.call("put", portions[position][0]).route), []).append(position)
-        pending = []
-        for positions in by_node.values():
-            calls = [
-                (broker.call("put", portions[at][0]), [limit, *(field for row in portions[at][1] for field in row)])
-                for at in positions
-            ]
-            for at, answer in zip(positions, wires.call_all(calls), strict=True):
-                answers[at] = list(answer[::2])
-                if answers[at][0] == b"late":
-                    pending.append(at)
-        if not pending:
-            return answers
-        wires.look_at_clock()
-    raise _too_slow(broker, portions[pending[0]][0], patience_s)
+class PutAll:
+    """Portions of messages on their way, each put in one step on its queue, in one round trip for each node.
+
+    It is to be finished or dropped.
+    """
+
+    def __init__(self, broker: Broker, portions: Sequence[tuple[str, Sequence[Row]]]) -> None:
+        self._broker = broker
+        self._portions = portions
+        self._patience_s: float = broker.server.address.options.socket_timeout
+        self._outcomes: list[list[bytes]] = [[] for _ in portions]
+        #: Calls under way, and which portions they are for.
+        self._sent: list[tuple[list[int], UnderWay]] = []
+        self._send(range(len(portions)))
+
+    def finish(self) -> list[list[bytes]]:
+        """Return what became of each message, once that is known."""
+        late = self._fetch()
+        if late:
+            self._broker.wires.look_at_clock()
+            self._send(late)
+            late = self._fetch()
+        if late:
+            raise _too_slow(self._broker, self._portions[late[0]][0], self._patience_s)
+        return self._outcomes
+
+    def drop(self) -> None:
+        """Give up; whether the messages were put is not known."""
+        sent, self._sent = self._sent, []
+        for _, under_way in sent:
+            under_way.drop()
+
+    def _send(self, which: Iterable[int]) -> None:
+        broker, wires = self._broker, self._broker.wires
+        limit = wires.now_us() + int(self._patience_s * SECOND_US)
+        by_node: dict[str, list[tuple[int, Call]]] = {}
+        for at in which:
+            call = broker.call("put", self._portions[at][0])
+            by_node.setdefault(wires.node_of(call.route), []).append((at, call))
+        try:
+            for some in by_node.values():
+                calls = [(call, [limit, *chain.from_iterable(self._portions[at][1])]) for at, call in some]
+                self._sent.append(([at for at, _ in some], wires.begin(calls)))
+        except BaseException:
+            self.drop()
+            raise
+
+    def _fetch(self) -> list[int]:
+        """Take the answers in; return which portions came too late."""
+        late = []
+        try:
+            while self._sent:
+                positions, under_way = self._sent.pop()
+                for at, answer in zip(positions, Wires.raised(under_way.answers()), strict=True):
+                    self._outcomes[at] = list(answer[::2])
+                    if self._outcomes[at][0] == b"late":
+                        late.append(at)
+        except BaseException:
+            self.drop()
+            raise
+        return late
 
 
 def told_outcome(outcome: bytes, row: Row) -> None:

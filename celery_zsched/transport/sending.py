@@ -25,10 +25,14 @@ from celery_zsched.transport.shared import Broker
 logger = logging.getLogger("celery_zsched.transport")
 
 
+#: An encoder that is made once, which for small values takes as long as encoding them.
+_dumps = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def write_headers(value: Any) -> str:
     """Return headers as JSON, kombu's own types included."""
     try:
-        return json.dumps(value, separators=(",", ":"))
+        return _dumps(value)
     except TypeError:
         return str(kombu_dumps(value))  # moments, UUIDs and the like, as kombu writes them
 

@@ -11,7 +11,9 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import redis
@@ -61,6 +63,17 @@ def _pack(parts: Iterable[scripts.Argument]) -> bytes:
             part = (part if type(part) is str else str(part)).encode()
         packed.append(b"$%d\r\n%b\r\n" % (len(part), part))
     return b"".join(packed)
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """Calls that were sent (:meth:`Wires.begin`): one of the two is to be called, once.
+
+    ``answers`` waits, and returns what :meth:`Wires.call_each` does; ``drop`` gives up what is not known then.
+    """
+
+    answers: Callable[[], list[Any]]
+    drop: Callable[[], None]
 
 
 class Wires:
@@ -126,7 +139,11 @@ class Wires:
 
     def call_all(self, calls: Sequence[tuple[Call, Sequence[scripts.Argument]]]) -> list[Any]:
         """Run several scripts whose keys are on one node in one round trip; the first error is raised."""
-        answers = self.call_each(calls)
+        return self.raised(self.call_each(calls))
+
+    @staticmethod
+    def raised(answers: list[Any]) -> list[Any]:
+        """Return answers, or raise the first error among them."""
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
@@ -139,15 +156,29 @@ class Wires:
         """
         if len(calls) == 1:
             return [self._attempt(*calls[0])]
+        try:
+            under_way = self.begin(calls)
+        except ZschedError as exc:
+            return [exc] * len(calls)
+        return under_way.answers()
+
+    def begin(self, calls: Sequence[tuple[Call, Sequence[scripts.Argument]]]) -> UnderWay:
+        """Send several scripts whose keys are on one node, and do not wait for their answers.
+
+        They are to be fetched or dropped: until then a connection is taken.
+        """
         flags = self.server.script_flags
+        node, wire = self._take(calls[0][0].route)
+        try:
+            wire.send_packed_command([call.pack(args, flags) for call, args in calls])
+        except BaseException as exc:
+            self._fail(node, wire, calls[0][0].script.name, exc)
+        return UnderWay(partial(self._fetch, node, wire, calls), partial(self._drop, node, wire))
+
+    def _fetch(self, node: str, wire: Dedicated, calls: Sequence[tuple[Call, Sequence[scripts.Argument]]]) -> list[Any]:
         answers: list[Any] = []
         fault: Exception | None = None
         try:
-            node, wire = self._take(calls[0][0].route)
-        except ZschedError as exc:
-            return [exc] * len(calls)
-        try:
-            wire.send_packed_command([call.pack(args, flags) for call, args in calls])
             for _ in calls:
                 try:
                     answers.append(wire.read_response())

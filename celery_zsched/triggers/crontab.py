@@ -156,12 +156,22 @@ class Crontab(Trigger):
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Crontab:
-        take(fields, cls.kind, {}, {**dict.fromkeys(_FIELDS, str), "zone": str})
-        return cls(**fields)
+        take(fields, cls.kind, {}, _STORED)
+        return _crontab(tuple(fields.items()))
 
     def __str__(self) -> str:
         text = f"crontab {self.minute} {self.hour} {self.day_of_month} {self.month_of_year} {self.day_of_week}"
         return f"{text} {self.zone}" if self.zone else text
+
+
+#: The stored fields, all of them texts.
+_STORED = {**dict.fromkeys(_FIELDS, str), "zone": str}
+
+
+@functools.lru_cache(maxsize=4096)
+def _crontab(fields: tuple[tuple[str, str], ...]) -> Crontab:
+    """Return the crontab of stored fields; a frozen value, which many entries may share."""
+    return Crontab(**dict(fields))
 
 
 #: What to use where a step of a crontab field cannot say it.

@@ -128,7 +128,7 @@ def test_a_foreign_broker_gets_a_repeat_with_the_same_task_id(foreign: Pair) -> 
     assert len({one.task_id for one in sent}) == 1
 
 
-STEPS = ["claimed", "before sending", "sent", "before the move", "moved"]
+STEPS = ["claimed", "before sending", "started", "sent", "before the move", "moved"]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -148,9 +148,9 @@ def test_whichever_step_a_scheduler_dies_at_the_occurrence_is_sent_once(ours: Pa
         return do_and_die
 
     of: Any = {"claimed": victim.schedules, "before the move": victim.schedules, "moved": victim.schedules}
-    name = {"claimed": "last_runs", "before sending": "send", "sent": "flush"}.get(step, "move")
+    name = {"claimed": "last_runs", "before sending": "send", "started": "start", "sent": "finish"}.get(step, "move")
     owner = of.get(step, publisher)
-    setattr(owner, name, after(getattr(owner, name)) if step in ("sent", "moved") else die)
+    setattr(owner, name, after(getattr(owner, name)) if step in ("started", "sent", "moved") else die)
     with pytest.raises(KilledError):
         victim.turn(0)
     finish(heir, ours.schedules, "once")
@@ -171,13 +171,13 @@ def test_what_is_sent_late_is_not_told_that_what_was_sent_was_missed(
     (victim, publisher), (heir, _) = ours.engine(), ours.engine()
     spec = entry("often", 0.4, **rules)
     ours.due(spec)
-    flush = publisher.flush
+    finish_sending = publisher.finish
 
     def stop() -> None:
-        flush()
+        finish_sending()
         raise KilledError if step == "sent" else PublishError("no answer came")
 
-    publisher.flush = stop  # type: ignore[method-assign]
+    publisher.finish = stop  # type: ignore[method-assign]
     with contextlib.suppress(KilledError):
         victim.turn(0)
     first, sent = ours.sent(), list[Sent]()
@@ -236,14 +236,14 @@ def test_nothing_leaves_a_tick(ours: Pair, valkey: RunningServer, caplog: pytest
     """Not even a fault that nobody thought of; it is logged, and what it hit is sent when its lease is over."""
     ours.app.conf.update(zsched_url=valkey.url, zsched_lease_timeout=LEASE_S, result_expires=None)
     scheduler = Scheduler(ours.app)
-    flush, faults = scheduler._publisher.flush, iter([RuntimeError("the moon is not full")] * 2)
+    finish_sending, faults = scheduler._publisher.finish, iter([RuntimeError("the moon is not full")] * 2)
 
     def fail_twice() -> None:
         for fault in faults:
             raise fault
-        flush()
+        finish_sending()
 
-    scheduler._publisher.flush = fail_twice  # type: ignore[method-assign]
+    scheduler._publisher.finish = fail_twice  # type: ignore[method-assign]
     scheduler.max_interval = 0.1
     ours.due(once(ours.schedules))
 
@@ -380,16 +380,16 @@ def test_a_broker_that_is_away_counts_nothing_against_an_entry(ours: Pair) -> No
     """However often its message is not taken, it has not been tried once as far as quarantine is concerned."""
     engine, publisher = ours.engine()
     ours.due(once(ours.schedules))
-    flush = publisher.flush
+    finish_sending = publisher.finish
 
     def fail() -> Any:
         raise PublishError("the broker is away")
 
-    publisher.flush = fail  # type: ignore[method-assign]
+    publisher.finish = fail  # type: ignore[method-assign]
     for _ in range(4):
         engine.turn(1)
     assert ours.schedules.timeline.locate(["once"])["once"].count == 0
-    publisher.flush = flush  # type: ignore[method-assign]
+    publisher.finish = finish_sending  # type: ignore[method-assign]
     finish(engine, ours.schedules, "once")
     engine.close()
 

@@ -425,6 +425,23 @@ def test_a_batch_is_published_in_few_round_trips(connect: Callable[..., Client])
     assert sum(client.counts(f"q{n}").ready + client.counts(f"q{n}").delayed for n in (0, 1)) == 2000
 
 
+def test_a_batch_can_be_put_while_the_next_is_made(connect: Callable[..., Client]) -> None:
+    """What was started is put without being waited for; a batch that is dropped meanwhile keeps no connection."""
+    client = connect(max_connections=1)
+    message = client.channel.prepare_message("x", content_type="text/plain", content_encoding="utf-8")
+    kept = {"exchange": "", "routing_key": "q"}
+    batch = client.channel.create_publish_batch(max_size=500)
+    batch.publish(message, **kept)
+    batch.start()
+    batch.publish(message, **kept)
+    batch.finish()
+    assert client.counts("q").ready == 1
+    batch.start()
+    batch.discard()
+    client.send("goes over the only connection")
+    wait_until(lambda: client.counts("q").ready == 3)
+
+
 @needs_batches
 def test_a_batch_that_fails_says_so(start_server: Callable[..., RunningServer]) -> None:
     """A batch cut short raises, and of each message there is one copy or none."""

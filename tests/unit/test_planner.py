@@ -161,6 +161,15 @@ def test_start_end_and_count_bound_the_occurrences() -> None:
     assert first(counted, at("05 01:00"), last=LastRun(fired=3)).finished
 
 
+def test_a_count_hides_no_occurrence_of_a_long_time_away() -> None:
+    """Which occurrence is the newest does not depend on how many may be sent; a count that was lowered sends none."""
+    counted = build("entry", "task", 1, count=1).installed(at("01 00:00"))
+    made = wake(counted, "01 00:00:01", "01 01:00:00")
+    assert sent(made) == [("01 01:00", "schedule", 3_599)]
+    lowered = wake(entry(count=3, misfire="all"), "05 01:00", "05 05:20", LastRun(fired=5))
+    assert (lowered.sends, lowered.finished) == ((), True)
+
+
 def test_an_end_that_was_moved_before_the_pending_occurrence_finishes_the_entry() -> None:
     """What is on record is checked against the limits as they are now."""
     made = wake(entry(end=from_us(at("05 12:00"))), "05 14:00", "05 14:00")
