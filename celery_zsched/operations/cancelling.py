@@ -90,7 +90,8 @@ def cancel_task(
     if not dry_run:
         if running:
             site.app.control.revoke(running)
-        note(site, "cancel", str(found), reason, removed=removed, running=len(running))
+        if removed or running:
+            note(site, "cancel", str(found), reason, removed=removed, running=len(running))
     notice = None if removed or running else unknown_notice(site, found)
     return Cancelled(str(found), removed, running, dry_run, notice)
 

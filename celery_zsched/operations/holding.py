@@ -14,6 +14,7 @@ from celery_zsched.operations.records import note
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
 from celery_zsched.operations.targets import Target, unknown_notice
+from celery_zsched.operations.whereabouts import CANCELLED
 from celery_zsched.schedules import Schedules
 from celery_zsched.types import Place
 
@@ -188,6 +189,8 @@ def _park_one(site: Site, id_: str, dry_run: bool) -> int:
             raise ConflictError(
                 f"the message {id_!r} is with {located.holder or 'a worker'} already; what runs is not touched"
             )
+        if ended and located.reason == CANCELLED:
+            raise ConflictError(f"the message {id_!r} was cancelled while a worker had it; the next claim removes it")
         if dry_run:
             parked += ended or located.place is Place.WAITING
         else:  # a lease that has ended is nobody's any more

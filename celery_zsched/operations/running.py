@@ -15,7 +15,7 @@ from celery_zsched import planner
 from celery_zsched.engine import PublishError
 from celery_zsched.entry import Cause, EntrySpec, Past
 from celery_zsched.errors import EntryError, NotFoundError, ServerUnavailableError
-from celery_zsched.guesses import asked, asked_of
+from celery_zsched.guesses import asked, likely
 from celery_zsched.operations.moments import duration_us, moment_us
 from celery_zsched.operations.records import note
 from celery_zsched.operations.requests import KNOWN_S, once
@@ -150,10 +150,8 @@ def _run_by_name(
 ) -> Run:
     _check_arguments(args, kwargs)
     if name not in task_names(site):
-        raise NotFoundError(
-            f"this app has no task {name!r}, and a worker would throw its message away"
-            f"{asked_of(name, task_names(site), 'tasks of the app')}"
-        )
+        near = asked(_TASK + known for known in likely(name, task_names(site)))
+        raise NotFoundError(f"this app has no task {name!r}, and a worker would throw its message away{near}")
     _check_call(site, name, args or (), kwargs or {})
 
     def send() -> dict[str, Any]:

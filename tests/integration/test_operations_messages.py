@@ -261,7 +261,7 @@ def test_a_task_is_run_by_its_name(ours: Ours) -> None:
     run = operations.run_task(ours.site, "task:other", request="1", args=[7])
     again = operations.run_task(ours.site, "task:other", request="1", args=[7])
     assert (run.changed, again.changed, run.task_id) == (True, False, again.task_id)
-    with pytest.raises(NotFoundError, match="did you mean 'other'"):
+    with pytest.raises(NotFoundError, match="did you mean 'task:other'"):
         operations.run_task(ours.site, "task:othre")
     ours.project.worker()
     wait_until(lambda: ours.log() == ["other 7"], what="the run")

@@ -303,6 +303,8 @@ def test_a_message_cancelled_while_it_runs_does_not_come_back(ways: Ways) -> Non
     assert (where.state, "cancelled" in (where.reason or "")) == ("leased", True)
     assert timeline.settle([Hold("acks", claimed["acks"].token)]) == []
     wait_until(lambda: operations.where_is(site, "dies")[0].state == "ended", what="the lease to end")
+    with pytest.raises(ConflictError, match="was cancelled while a worker had it"):
+        operations.pause_task(site, "id:dies")
     assert timeline.claim(1, 1_000_000).items == []
     counts = timeline.counts()
     assert (counts.ready, counts.leased, counts.dead) == (0, 0, 0)
