@@ -301,7 +301,8 @@ def test_plan_tells_what_a_start_would_change(site: Site, project: Project) -> N
 
 def test_health_says_what_is_wrong(site: Site, project: Project) -> None:
     """Without a beat, or with an entry overdue, the schedule is not healthy."""
-    assert operations.health(site).ok
+    (problem,) = operations.health(site).problems
+    assert "no beat is running" in problem
     add(site, "report", every=0.5)
     told = wait_until(lambda: (found := operations.health(site, max_lag_s=1)).overdue_s > 1 and found)
     assert not told.ok
