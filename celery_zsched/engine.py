@@ -215,6 +215,7 @@ class Engine:
         except PublishError as exc:
             # What of this the broker has all the same is refused when it comes again.
             self._failed_to_publish([*under_way.dues, *making.dues], exc)
+            self._chunk_size = 1  # which of several it was is told when it is sent alone
             return False
         return True
 

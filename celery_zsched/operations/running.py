@@ -12,7 +12,7 @@ from typing import Any
 from kombu.exceptions import OperationalError
 
 from celery_zsched import planner
-from celery_zsched.engine import PublishError
+from celery_zsched.engine import PublishError, RefusedError
 from celery_zsched.entry import Cause, EntrySpec, Past
 from celery_zsched.errors import EntryError, NotFoundError, ServerUnavailableError
 from celery_zsched.guesses import asked, likely
@@ -276,9 +276,11 @@ def _publisher(site: Site) -> Iterator[_Publish]:
     ) -> None:
         try:
             publisher.send(spec, send, at_us, task_id=task_id, arguments=own, delay_s=delay_s)
-            publisher.flush()
-        except PublishError as exc:
+            refused = publisher.flush().get(spec.name)
+        except (PublishError, RefusedError) as exc:
             raise ServerUnavailableError(f"the broker did not take {spec.name!r}: {exc}; try again") from exc
+        if refused is not None:
+            raise ServerUnavailableError(f"the broker did not take {spec.name!r}: {refused}; try again")
 
     try:
         yield publish

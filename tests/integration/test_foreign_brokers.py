@@ -14,9 +14,10 @@ import kombu
 import pytest
 from celery import Celery
 
-from celery_zsched import confirms
+from celery_zsched import confirms, operations
 from celery_zsched.engine import Engine, Options
 from celery_zsched.entry import EntrySpec, occurrence_id
+from celery_zsched.errors import ServerUnavailableError
 from celery_zsched.publishing import CeleryPublisher
 from celery_zsched.schedules import Schedules
 from celery_zsched.stored import State
@@ -133,6 +134,9 @@ def test_what_rabbitmq_does_not_take_stays_due_and_holds_no_other_entry_up(
     assert "did not take full-1: the broker refused the message" in caplog.text
     assert "did not take odd-1: " in caplog.text and "PRECONDITION_FAILED" in caplog.text
     assert {here.schedules.get(name).state for name in refused} == {State.SCHEDULED}
+    for name, why in (("full-1", "refused the message"), ("odd-1", "PRECONDITION_FAILED")):
+        with pytest.raises(ServerUnavailableError, match=why):
+            operations.run_task(operations.Site(here.app, here.schedules, "me@here"), f"entry:{name}", request="one")
     with here.app.connection_for_write() as connection:
         connection.default_channel.queue_purge("full")
         connection.default_channel.queue_delete("odd")
