@@ -179,7 +179,7 @@ class Scheduler(beat.Scheduler):
             logger.error("the static entry %r is left out, the others go on: %s", name, fault)
         done = [change.value for change in changes.values()]
         counts = ", ".join(f"{done.count(word)} {word}" for word in ("created", "updated", "unchanged"))
-        logger.info("static entries: %d, of them %s", len(done), counts)
+        logger.info("static entries: %s", counts)
         self._installed = True
 
 

@@ -9,7 +9,7 @@ import click
 from celery_zsched import operations
 from celery_zsched.cli.base import ZoneType, complete_entry, entry_argument, verb, with_offset, zone_of, zone_option
 from celery_zsched.cli.output import Output
-from celery_zsched.errors import EntryError
+from celery_zsched.errors import EntryError, NotFoundError
 from celery_zsched.operations import Site
 from celery_zsched.operations.listing import Coming
 
@@ -135,7 +135,12 @@ def explain(site: Site, out: Output, entry: str, at: str | None, zone: str | Non
     AT is a time of day (09:00: the last one), or a moment (2026-12-24T18:00), in the zone of the entry unless it has an
     offset or --zone says another. For a task by its id see `task`.
     """
-    told = operations.explain(site, entry, None if at is None else with_offset(site, at, zone, last=True))
+    try:
+        told = operations.explain(site, entry, None if at is None else with_offset(site, at, zone, last=True))
+    except NotFoundError:
+        if site.own_queues is not None and site.own_queues.locate(entry):
+            raise NotFoundError(f"{entry!r} is no entry but the id of a task; see `celery zsched task`") from None
+        raise
     if out.as_json:
         out.document(told.to_dict())
         return

@@ -70,7 +70,10 @@ class Output:
             where = self.asked or (row.get(zone) if zone else None) or self.zone
             table.add_row(*(Text(_cell(row.get(field), where), style=_style(row.get(field))) for _, field in columns))
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
-        Console(width=width, highlight=False, soft_wrap=False).print(table)
+        console = Console(width=width, highlight=False, soft_wrap=False)
+        with console.capture() as captured:
+            console.print(table)
+        click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Print one JSON object on one line."""

@@ -76,9 +76,10 @@ def cancel(site: Site, out: Output, target: str, reason: str | None, dry_run: bo
     """
     with out.progress("removing") as advance:
         done = operations.cancel_task(site, target, reason=reason, dry_run=dry_run, progress=advance)
-    said = f"{done.target}: {plural(done.removed, 'message')} {'would be ' if dry_run else ''}removed"
+    said = f"{done.target}: {plural(done.removed, 'message')} {_would(dry_run)}removed"
     if done.running:
-        said += f", {len(done.running):,} with workers {'would be ' if dry_run else ''}revoked (what runs goes on)"
+        holder = "a worker" if len(done.running) == 1 else "workers"
+        said += f", {len(done.running):,} with {holder}: {_would(dry_run)}revoked (what runs goes on)"
     if done.notice:
         said += f"\n  {done.notice}"
     out.one(done.to_dict(), said)

@@ -162,7 +162,7 @@ scene wait tour-2
 check "removed" control cancel_task tour-2
 scene slow tour-3
 until_says "leased" zsched task tour-3
-check "1 with workers revoked" zsched cancel id:tour-3
+check "1 with a worker: revoked" zsched cancel id:tour-3
 
 echo "# The dead"
 echo

@@ -190,6 +190,19 @@ def test_moments_without_an_offset_are_read_where_they_are_shown(shell: Shell) -
     assert "2020-01-01T14:00:00Z" in said and "1 occurrence would be sent" in said
 
 
+def test_who_asks_to_explain_a_task_is_told_where_to_look(shell: Shell) -> None:
+    """An id of a task is no entry; the error knows it."""
+    shell.project.app.send_task("add", (1, 2), task_id="t-1", countdown=3600)
+    done = shell("explain t-1")
+    assert done.exit_code == 1
+    assert done.output == "Error: 't-1' is no entry but the id of a task; see `celery zsched task`\n"
+
+
+def test_lines_of_a_table_end_where_their_text_ends(shell: Shell) -> None:
+    """Nothing is in the way of who copies them or reads them by a program."""
+    assert [line for line in shell.says("list").splitlines() if line != line.rstrip()] == []
+
+
 def test_a_dry_run_says_what_would_be_and_does_nothing(shell: Shell) -> None:
     """Pause and resume, of entries and of others; an unknown name is minded."""
     assert "here: would be paused" in shell.says("pause here --reason flood --dry-run")
