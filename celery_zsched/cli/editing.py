@@ -41,7 +41,9 @@ _OPTIONS = [
     click.option("--count", type=int, help="How many occurrences in all."),
     click.option("--jitter", help="Spread each up to so much after its time."),
     click.option("--expires", help="How long a message is of use: 90, 15m, or 'next'."),
-    click.option("--blackout", "blackouts", multiple=True, help="The name of a window in which nothing is sent."),
+    click.option(
+        "--blackout", "blackouts", multiple=True, help="The name of a blackout in which nothing is sent; '' for none."
+    ),
 ]
 
 

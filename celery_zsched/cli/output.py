@@ -22,8 +22,14 @@ import click
 #: How wide a table may be where no terminal says it: lines are not broken for a pipe.
 WIDE = 500
 
+#: What is so short is not broken either, where a terminal is narrow.
+WORD = 11
+
 #: A moment as the verbs give it, ISO 8601 in UTC.
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3,6})?\+00:00")
+
+#: A moment as it is shown, or nothing.
+_SHOWN = re.compile(r"-|\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-][\d:]+)")
 
 #: How a state is coloured.
 STYLES = {"paused": "yellow", "quarantined": "red", "finished": "dim", "firing": "green", "dead": "red"}
@@ -63,12 +69,19 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for head, _ in columns:
-            table.add_column(head, overflow="fold")
+        lines = []
         for row in found:
             where = self.asked or (row.get(zone) if zone else None) or self.zone
-            table.add_row(*(Text(_cell(row.get(field), where), style=_style(row.get(field))) for _, field in columns))
+            lines.append([_cell(row.get(field), where) for _, field in columns])
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for (head, _), column in zip(columns, zip(*lines, strict=True), strict=True):
+            # A moment or a word is of no use in pieces; other cells go over several lines where a terminal is narrow.
+            whole = all(len(cell) <= WORD or _SHOWN.fullmatch(cell) for cell in column)
+            table.add_column(head, overflow="fold", no_wrap=whole)
+        for row, cells in zip(found, lines, strict=True):
+            table.add_row(
+                *(Text(cell, style=_style(row.get(field))) for cell, (_, field) in zip(cells, columns, strict=True))
+            )
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
         console = Console(width=width, highlight=False, soft_wrap=False)
         with console.capture() as captured:
