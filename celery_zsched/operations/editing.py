@@ -80,7 +80,8 @@ def edit(
 ) -> Standing:
     """Change the given fields of an entry; all else of it stays, a pause too.
 
-    An entry of ``beat_schedule`` is changed only by ``force``, since the next start of a beat undoes it.
+    ``blackouts`` take the place of those it named; an empty name among them is none. An entry of ``beat_schedule`` is
+    changed only by ``force``, since the next start of a beat undoes it.
     """
     _refuse_unknown(name, fields)
     stored = find_entry(site, name)
@@ -174,9 +175,11 @@ def _build(site: Site, name: str, fields: Mapping[str, Any], *, trigger: Any = N
     elif trigger is not None and zone is not None and trigger.zone not in (None, zone):
         trigger = dataclasses.replace(trigger, zone=zone)
     values: dict[str, Any] = {}
-    for field in ("misfire", "misfire_limit", "overlap", "count", "blackouts"):
+    for field in ("misfire", "misfire_limit", "overlap", "count"):
         if fields.get(field) is not None:
             values[field] = fields[field]
+    blackouts = fields.get("blackouts") or ()
+    values["blackouts"] = tuple(each for each in ([blackouts] if isinstance(blackouts, str) else blackouts) if each)
     for field in _DURATIONS:
         if fields.get(field) is not None:
             values[field] = duration_us(fields[field]) / SECOND_US

@@ -94,6 +94,9 @@ def test_a_blackout_that_is_not_defined_is_refused(site: Site, project: Project)
     operations.add(site, "report", {"task": "note", "every": 60, "blackouts": ["holidays"]})
     with pytest.raises(EntryError, match="did you mean 'holidays'"):
         operations.edit(site, "report", {"blackouts": ["holiday"]})
+    assert operations.edit(site, "report", {"blackouts": [""]}).changed
+    assert "blackouts" not in operations.show(site, "report")["rules"]
+    operations.edit(site, "report", {"blackouts": "holidays"})
     blackouts.remove(site.schedules, "holidays", force=True, reason="over")
     assert operations.edit(site, "report", {"every": 30}).changed
     assert "not defined" in (operations.edit(site, "report", {"every": 60}).notice or "")
