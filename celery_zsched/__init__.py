@@ -6,6 +6,7 @@ that only look for plugins pay for none of it.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -41,6 +42,11 @@ _TRANSPORT = "celery_zsched:Transport"
 # `zsched+redis` as the transport `zsched` when it opens a URL, and as a whole when it goes on to the next of several.
 for _name in ("", "+redis", "+rediss", "+unix", "+sentinel", "+cluster", "+embedded", "+valkey", "+valkeys"):
     TRANSPORT_ALIASES.setdefault(f"zsched{_name}", _TRANSPORT)
+
+
+# Where Celery is in use already, its apps tell countdowns from now on; otherwise the transport sees to it.
+if "celery" in sys.modules:
+    import_module("celery_zsched.countdowns").install()
 
 
 def __getattr__(name: str) -> Any:

@@ -168,6 +168,22 @@ def due_us(message: Mapping[str, Any], zone: Callable[[], tzinfo] | None = None)
     return None
 
 
+class Countdown(str):
+    """An ``eta`` that was computed from a countdown by the publisher's clock; for all others it is text like any."""
+
+    #: The countdown, in microseconds; None in a copy that was made of the text.
+    delay_us: int | None = None
+
+
+def due_text(message: Mapping[str, Any], zone: Callable[[], tzinfo] | None = None) -> str:
+    """Return when a message is due, as ``lua/put.lua`` wants it: ``+N`` for a countdown, an instant, or nothing."""
+    delay_us = getattr(message["headers"].get("eta"), "delay_us", None)
+    if delay_us is not None:
+        return f"+{delay_us}"
+    due = due_us(message, zone)
+    return "" if due is None else str(due)
+
+
 def localize(message: RawMessage, server_us: int, local_us: int, zone: Callable[[], tzinfo] | None = None) -> None:
     """Tell the ``eta`` and ``expires`` of a delivered message by this machine's clock, which may not be the server's.
 

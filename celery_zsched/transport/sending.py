@@ -80,12 +80,11 @@ class SendingChannel(virtual.Channel):
 
     def _row(self, message: dict[str, Any]) -> list[scripts.Argument]:
         headers = message["headers"]
-        due = wire_format.due_us(message, app_time_zone)
         mark = wire_format.mark_of(headers, message.get("body") or b"")
         return [
             wire_format.task_id(headers) or uuid(),
             wire_format.encode(message, dumps=write_headers),
-            "" if due is None else str(due),
+            wire_format.due_text(message, app_time_zone),
             self.broker.level(message["properties"].get("priority")),
             "alias",
             "",

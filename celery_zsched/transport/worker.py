@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from celery_zsched import cautions
+from celery_zsched import cautions, countdowns
 from celery_zsched import message as wire_format
 from celery_zsched.errors import ConfigurationError, ServerError, ZschedError
 from celery_zsched.transport.delivery import Message, give_back
@@ -181,6 +181,7 @@ def install() -> None:
     if _installed or "celery" not in sys.modules:
         return
     _installed = True
+    countdowns.install()
     # Here, since the pool's children inherit it only if it is there before they are forked.
     import_module("celery_zsched.run_leases")
     from celery import _state, signals

@@ -41,7 +41,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("inheriting",),
     ("upkeep",),
     ("roll",),
-    ("apps", "confirms", "engine", "events", "notices"),
+    ("amqp", "apps", "confirms", "countdowns", "engine", "events", "notices"),
     ("embedding", "publishing", "run_leases"),
     ("context",),
     ("operations",),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -105,6 +107,16 @@ def test_the_eta_of_protocol_1_is_in_the_body() -> None:
     made = {**task(), "headers": {}, "body": '{"task": "t", "id": "1", "eta": "2030-01-01T00:00:00+00:00"}'}
     assert message.due_us(made) == 1893456000_000000
     assert message.due_us({**made, "body": '{"eta": "2030-01-01T00:00:00+00:00"}'}) is None
+
+
+def test_a_countdown_is_told_as_a_span() -> None:
+    """Where the ETA was computed from a countdown, that is what counts, also in a copy; for others it is text."""
+    eta = message.Countdown("2030-01-01T00:00:00+00:00")
+    assert message.due_text({"headers": {"task": "t", "eta": eta}}) == "1893456000000000"
+    eta.delay_us = 1500000
+    assert message.due_text({"headers": {"task": "t", "eta": copy.deepcopy(eta)}}) == "+1500000"
+    assert message.due_text({"headers": {"task": "t", "eta": None}}) == ""
+    assert json.dumps(eta) == '"2030-01-01T00:00:00+00:00"'
 
 
 NOW_US = 1893452400_000000  # 2029-12-31T23:00:00 UTC
