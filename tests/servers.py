@@ -67,6 +67,10 @@ def wait_until(condition: Callable[[], Any], *, timeout_s: float = PATIENCE_S, w
     return value
 
 
+#: How often a server that finds its port taken is given another.
+PORTS_TRIED = 5
+
+
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         try:
@@ -200,20 +204,30 @@ class RunningServer:
         self.config_at_start = dict(config or {})
         self.port = 0
         self.socket: Path | None = None
-        if tcp or tls or cluster or replica_of or sentinel_text is not None:
-            # The bus of a cluster listens 10,000 ports further on.
-            self.port = free_port(below=55536, also=10000 if cluster else 0)
-        else:
-            self.socket = self.directory / "s"
-        self._options = self._base_options(aof) | self.config_at_start
-        if cluster:
-            self._options |= {"cluster-enabled": "yes", "cluster-node-timeout": "2000"}
-        if replica_of:
-            self._options |= {"replicaof": f"127.0.0.1 {replica_of.port}", "repl-diskless-sync-delay": "0"}
         self._sentinel_text = sentinel_text
         self._changed: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
-        self.start()
+        by_port = bool(tcp or tls or cluster or replica_of or sentinel_text is not None)
+        if not by_port:
+            self.socket = self.directory / "s"
+        for tries_left in reversed(range(PORTS_TRIED)):
+            if by_port:
+                # The bus of a cluster listens 10,000 ports further on.
+                self.port = free_port(below=55536, also=10000 if cluster else 0)
+            self._options = self._base_options(aof) | self.config_at_start
+            if cluster:
+                self._options |= {"cluster-enabled": "yes", "cluster-node-timeout": "2000"}
+            if replica_of:
+                self._options |= {"replicaof": f"127.0.0.1 {replica_of.port}", "repl-diskless-sync-delay": "0"}
+            try:
+                self.start()
+                break
+            except AssertionError:
+                # Somebody else may have taken the port that was free a moment ago.
+                if not by_port or not tries_left or "Address already in use" not in self.log():
+                    raise
+                shutil.rmtree(self.directory)
+                self.directory.mkdir()
 
     def _base_options(self, aof: bool) -> dict[str, str]:
         options = {"dir": str(self.directory), "logfile": str(self.directory / "log"), "bind": "127.0.0.1"}
