@@ -63,7 +63,7 @@ def list_entries(
                     [*filter(None, [document["why"]]), f"held by {', '.join(document['held'])}"]
                 )
     nothing = "None matches." if pattern or state or after else "There are no periodic tasks."
-    out.rows(_LIST, documents, nothing, zone="zone")
+    out.rows(_LIST, documents, nothing, zone="zone", spare=("zone", "task", "last"))
     if more is not None and not out.as_json:
         click.echo(f"There are more: --after {more!r}, or --all.")
 
@@ -122,7 +122,7 @@ def _coming(due: str, blackout: str | None) -> str:
 def history(site: Site, out: Output, entry: str, zone: str | None) -> None:
     """Show what became of the last occurrences of a periodic task, the newest first."""
     out.speak_of(zone_of(site, entry))
-    out.rows(_HISTORY, operations.history(site, entry), "Nothing has happened yet.")
+    out.rows(_HISTORY, operations.history(site, entry), "Nothing has happened yet.", spare=("by", "missed", "task_id"))
 
 
 @verb("explain", examples=("explain report", "explain report 09:00", "explain report 2026-12-24T18:00"))

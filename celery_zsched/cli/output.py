@@ -51,11 +51,18 @@ class Output:
         self.zone = self.asked or entry_zone or self.zone
 
     def rows(
-        self, columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], nothing: str, *, zone: str | None = None
+        self,
+        columns: Sequence[Column],
+        rows: Iterable[Mapping[str, Any]],
+        nothing: str,
+        *,
+        zone: str | None = None,
+        spare: Sequence[str] = (),
     ) -> None:
         """Print rows: as a table of the columns (head, field) or as JSON; ``nothing`` is said when there are none.
 
-        ``zone`` is the field of a row that has its own zone.
+        ``zone`` is the field of a row that has its own zone; ``spare`` are fields, the first one first, that a terminal
+        that is too narrow for all may go without.
         """
         if self.as_json:
             for row in rows:
@@ -65,28 +72,17 @@ class Output:
         if not found:
             click.echo(nothing)
             return
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        lines = []
-        for row in found:
-            where = self.asked or (row.get(zone) if zone else None) or self.zone
-            lines.append([_cell(row.get(field), where) for _, field in columns])
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for (head, _), column in zip(columns, zip(*lines, strict=True), strict=True):
-            # A moment or a word is of no use in pieces; other cells go over several lines where a terminal is narrow.
-            whole = all(len(cell) <= WORD or _SHOWN.fullmatch(cell) for cell in column)
-            table.add_column(head, overflow="fold", no_wrap=whole)
-        for row, cells in zip(found, lines, strict=True):
-            table.add_row(
-                *(Text(cell, style=_style(row.get(field))) for cell, (_, field) in zip(cells, columns, strict=True))
-            )
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
-        console = Console(width=width, highlight=False, soft_wrap=False)
-        with console.capture() as captured:
-            console.print(table)
-        click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+        cells = [
+            {field: _cell(row.get(field), self.asked or (row.get(zone) if zone else None) or self.zone)
+             for _, field in columns}
+            for row in found
+        ]  # fmt: skip
+        kept = fitting(columns, cells, width, spare)
+        click.echo(_table(kept, cells, found, width))
+        if len(kept) < len(columns):
+            heads = ", ".join(head for head, field in columns if (head, field) not in kept)
+            click.echo(f"Left out, since the terminal is narrow: {heads}.", err=True)
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Print one JSON object on one line."""
@@ -123,6 +119,38 @@ class Output:
             return
         with click.progressbar(length=length or 0, label=label, file=sys.stderr) as bar:
             yield bar.update
+
+
+def fitting(
+    columns: Sequence[Column], rows: Sequence[Mapping[str, str]], width: int, spare: Sequence[str]
+) -> list[Column]:
+    """Return the columns that fit without breaking a cell, or all but those that can be spared."""
+    kept = list(columns)
+    for field in spare:
+        if sum(max(len(head), *(len(row[name]) for row in rows)) + 2 for head, name in kept) <= width + 2:
+            break
+        kept = [column for column in kept if column[1] != field]
+    return kept
+
+
+def _table(
+    columns: Sequence[Column], rows: Sequence[Mapping[str, str]], values: Sequence[Mapping[str, Any]], width: int
+) -> str:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head, field in columns:
+        # A moment or a word is of no use in pieces; other cells go over several lines where a terminal is narrow.
+        whole = all(len(row[field]) <= WORD or _SHOWN.fullmatch(row[field]) for row in rows)
+        table.add_column(head, overflow="fold", no_wrap=whole)
+    for row, value in zip(rows, values, strict=True):
+        table.add_row(*(Text(row[field], style=_style(value.get(field))) for _, field in columns))
+    console = Console(width=width, highlight=False, soft_wrap=False)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def short(text: str, zone: str) -> str:

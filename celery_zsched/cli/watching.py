@@ -23,7 +23,8 @@ _PLAN = [("ENTRY", "entry"), ("WOULD", "action"), ("FIELDS", "fields"), ("DETAIL
 @zone_option
 def beats(site: Site, out: Output, zone: str | None) -> None:
     """List the schedulers: where they run, when they last called, how late they sent last."""
-    out.rows(_BEATS, [beat.to_dict() for beat in operations.beats(site)], "No beat has called.")
+    rows = [beat.to_dict() for beat in operations.beats(site)]
+    out.rows(_BEATS, rows, "No beat has called.", spare=("release", "called", "clock_offset_s"))
 
 
 @verb("health", examples=("health", "health --max-lag 5m"))
@@ -50,7 +51,11 @@ def audit(site: Site, out: Output, target: str | None, limit: int, zone: str | N
     TARGET is a periodic task, or as it stands in the records: task:NAME, queue:NAME, id:ID.
     """
     wanted = target if target is None or ":" in target else f"entry:{target}"
-    out.rows(_AUDIT, [each.to_dict() for each in operations.audit(site, target=wanted, limit=limit)], "No records.")
+    rows = [each.to_dict() for each in operations.audit(site, target=wanted, limit=limit)]
+    if not out.as_json:
+        for row in rows:
+            row["detail"] = ", ".join(f"{name} {value}" for name, value in row["detail"].items()) or None
+    out.rows(_AUDIT, rows, "No records.", spare=("detail",))
 
 
 @verb("plan", examples=("plan", "plan --json"))

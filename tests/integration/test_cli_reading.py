@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from celery_zsched import Entry
 from celery_zsched.cli import zsched
-from celery_zsched.cli.output import plural, short
+from celery_zsched.cli.output import fitting, plural, short
 from tests.programs import MODULE, Project
 from tests.servers import RunningServer
 from tests.shell import COMMANDS, parse
@@ -279,6 +279,14 @@ def test_the_shell_completes_commands_options_and_entries(shell: Shell, words: l
 def test_one_is_not_many(count: int, noun: str, said: str) -> None:
     """Numbers agree with their nouns."""
     assert plural(count, noun) == said
+
+
+@pytest.mark.parametrize(("width", "kept"), [(20, "abc"), (13, "abc"), (12, "ac"), (8, "ac"), (7, "a"), (1, "a")])
+def test_a_narrow_terminal_goes_without_what_can_be_spared(width: int, kept: str) -> None:
+    """The least needed column first, and none that is needed."""
+    columns = [("A", "a"), ("B", "b"), ("C", "c")]
+    rows = [{"a": "111", "b": "222", "c": "333"}, {"a": "1", "b": "2", "c": "3"}]
+    assert "".join(field for _, field in fitting(columns, rows, width, ("b", "c"))) == kept
 
 
 @pytest.mark.parametrize(
