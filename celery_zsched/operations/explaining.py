@@ -136,7 +136,8 @@ def _standing_now(site: Site, stored: Stored, now_us: int) -> list[str]:
         said.append(f"the entry is due next at {moment(due_us)}, in {_ago(due_us - now_us)}")
     said += _blackouts_now(site, stored, now_us) + held
     if stored.last.error:
-        said.append(f"it failed {stored.last.failures} times in a row: {stored.last.error}")
+        times = "once" if stored.last.failures == 1 else f"{stored.last.failures} times in a row"
+        said.append(f"it failed {times}: {stored.last.error}")
     return said
 
 
