@@ -79,7 +79,9 @@ BENCHMARKS: dict[str, Benchmark] = {
         {"size": 8, "nap_s": 3.0, "rate": 50, "patience_s": 120, "options": {"lease_timeout": 2}},
         {"size": 4, "nap_s": 1.0, "options": {"lease_timeout": 1}},
     ),
-    "beat-firing": Benchmark("beat_firing", BEATS, {"size": 5_000}, {"size": 20, "every_s": 2}, rounds=3),
+    "beat-firing": Benchmark(
+        "beat_firing", BEATS, {"size": 5_000}, {"size": 20, "every_s": 2}, rounds=3, own={"zsched": {"two": True}}
+    ),
     "beat-startup": Benchmark(
         "beat_startup", BEATS, {"size": 10_000}, {"size": 20}, rounds=3, own={"zsched": {"first_tick": True}}
     ),
