@@ -106,6 +106,8 @@ class Rule:
     def _days(self, start: int, period: int) -> Iterator[int]:
         """Yield the days of a period that the rule takes, in order."""
         day, end = self._first_day(period), self._first_day(period + 1)
+        if self.freq == "WEEKLY":
+            day = max(day, start // DAY_S)  # BYSETPOS counts from the start in its own week, as dateutil does
         dated = self.by_week_no or self.by_year_day or self.by_month_day or self.by_day
         on = date.fromordinal(start // DAY_S + _EPOCH_ORDINAL)
         months, month_day, weekday = self.by_month, 0, -1

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from dateutil.rrule import DAILY, FR, MONTHLY, rrule, rruleset, rrulestr
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from celery_zsched.errors import ScheduleError
@@ -68,6 +68,7 @@ def rules(draw: st.DrawFn) -> str:
 
 
 @given(rules(), st.integers(0, 10**8))
+@example("FREQ=WEEKLY;BYDAY=MO,WE;BYSETPOS=1", 0)
 @settings(max_examples=150, deadline=None)
 def test_a_rule_names_the_moments_that_dateutil_names(rule: str, seconds: int) -> None:
     """Every frequency with every part, from any start: the first twelve moments are the same."""
