@@ -16,7 +16,7 @@ from celery_zsched.operations.standing import moment
 from celery_zsched.operations.whereabouts import Whereabouts, headers_of, whereabouts_of
 from celery_zsched.queues import Queues
 from celery_zsched.schedules import NOTE, REMIND, RESUME
-from celery_zsched.types import SECOND_US, Place, Upcoming
+from celery_zsched.types import SECOND_US, Place, Upcoming, names_of
 
 #: How many are handled at once.
 AT_ONCE = 500
@@ -150,7 +150,8 @@ def _with_dead(
     reason: str | None,
     act: Callable[[str, list[str]], None] | None,
 ) -> list[str]:
-    wanted = None if ids is None else set(ids)
+    # A message may stand under another id than its task's, since that was taken.
+    wanted = None if ids is None else {name: id_ for id_ in ids for name in (*names_of(id_)[1:], id_)}
     done: list[str] = []
     for name in [queue] if queue is not None else site.queues.names():
         found = [seen.id for seen in site.queues.members(name, Place.DEAD) if wanted is None or seen.id in wanted]
@@ -160,7 +161,7 @@ def _with_dead(
         if found and act is not None:
             note(site, verb, f"queue:{name}", reason, messages=len(found))
         done += found
-    missing = (wanted or set()) - set(done)
+    missing = set(ids or ()) - {wanted[id_] for id_ in done if wanted is not None} - set(done)
     if missing:
         raise NotFoundError(
             f"{', '.join(map(repr, sorted(missing)))} is not among the dead; see `celery zsched dead list`"

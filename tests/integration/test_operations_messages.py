@@ -374,6 +374,22 @@ def test_a_retry_that_waits_beside_its_task_is_found_by_the_tasks_id(ours: Ours)
     assert ours.queue().delayed == 0
 
 
+def test_a_dead_retry_is_found_by_its_tasks_id(ours: Ours) -> None:
+    """Also where it stands under another id, since its task's was taken when it was sent."""
+    for _ in range(2):
+        ours.send("count", countdown=3600, task_id="one")
+    timeline = ours.site.queues.timeline("celery")
+    names = sorted(one.id for one in timeline.upcoming())
+    assert names[0] == "one"
+    timeline.bury([(names[1], "", "why", b"")])
+    timeline.remove(["one"])
+    assert operations.dead_requeue(ours.site, ["one"]) == [names[1]]
+    timeline.bury([(names[1], "", "why", b"")])
+    assert operations.dead_purge(ours.site, [names[1]]) == [names[1]]
+    with pytest.raises(NotFoundError, match="'one' is not among the dead"):
+        operations.dead_purge(ours.site, ["one"])
+
+
 def test_whoever_runs_a_second_message_of_an_id_is_told_by_the_tasks_id(ours: Ours) -> None:
     """Cancelled by the task's name, it is revoked under the id that its worker knows."""
     for number in range(2):
