@@ -165,11 +165,11 @@ def test_beats_work_on_a_cluster(cluster: Cluster, start_project: Callable[..., 
 def declare(app: Celery) -> None:
     """Declare a task whose decorator names a queue, and one without."""
 
-    @app.task(name="decorated", queue="q1", priority=5)
+    @app.task(name="decorated", queue="q1", priority=5, shared=False)
     def decorated() -> None:
         pass
 
-    @app.task(name="plain")
+    @app.task(name="plain", shared=False)
     def plain() -> None:
         pass
 
