@@ -190,12 +190,16 @@ class Project:
         return program
 
     def celery(self, *args: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
-        """Run ``celery -A project ARGS`` to its end."""
-        return subprocess.run(
-            [sys.executable, "-m", "celery", "-A", MODULE, *args],
-            cwd=self.directory, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True, text=True,
-            timeout=timeout_s, check=False,
-        )  # fmt: skip
+        """Run ``celery -A project ARGS`` to its end; what no worker answers within Celery's second is asked again."""
+        over = time.monotonic() + timeout_s
+        while True:
+            done = subprocess.run(
+                [sys.executable, "-m", "celery", "-A", MODULE, *args],
+                cwd=self.directory, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True, text=True,
+                timeout=timeout_s, check=False,
+            )  # fmt: skip
+            if done.returncode != os.EX_UNAVAILABLE or time.monotonic() > over:
+                return done
 
     def drain(self, queue: str = "celery") -> list[Sent]:
         """Take every message from a queue by kombu's own means, oldest first; foreign ones are left out."""
