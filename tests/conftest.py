@@ -6,6 +6,7 @@ Every test process (pytest-xdist worker) starts servers of its own.
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,15 @@ from tests.servers import DEFAULT_KIND, KINDS, Certificates, RunningServer
 from tests.topologies import Cluster, SentinelSetup
 
 pytest.register_assert_rewrite("tests.lua.tables")
+
+
+@pytest.fixture(autouse=True)
+def _log_level() -> Iterator[None]:
+    """Leave the root logger's level as it was: a worker in this process sets it, and later tests would hear nothing."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")
