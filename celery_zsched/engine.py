@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,8 +83,12 @@ class Publisher(Protocol):
         """
         ...
 
-    def outdated(self) -> Sequence[str]:
-        """Return, once, the entries whose occurrence was refused as one of an earlier life than is on the mark."""
+    def close(self) -> None:
+        """Forget what is not sent yet, and drop the connection; the next message makes a new one."""
+        ...
+
+    def outdated(self, entries: Iterable[str]) -> Collection[str]:
+        """Return, once, those of the entries whose occurrence was refused as of an earlier life than the mark is."""
         ...
 
     def marks(self, entries: Sequence[str]) -> Mapping[str, Sequence[tuple[int, int]]]:
@@ -207,6 +211,11 @@ class Engine:
                 making = _Chunk([due for due in chunk if due.name in self._held])
                 self._make(making, runs, at_us)
                 self._finish(under_way)
+                if time.monotonic() - renewed > TOLD * self.options.lease_s:
+                    self._publisher.close()
+                    raise PublishError(
+                        "this process stood still for longer than its lease, and others may have sent it"
+                    )
                 self._publisher.start()
                 under_way, making = making, _Chunk()
                 if not self._publisher.keeps_back:
@@ -247,7 +256,7 @@ class Engine:
             for due in chunk.dues:
                 if due.name in refused:
                     self._put_off(due, refused[due.name])
-        outdated = self._publisher.outdated()
+        outdated = self._publisher.outdated([due.name for due in chunk.dues])
         if outdated:
             self._begin_anew([due for due in chunk.dues if due.name in outdated and due.name in self._held])
             moves = [move for move in moves if move.hold.id not in outdated]

@@ -7,7 +7,7 @@ publisher confirms, a flush waits for them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -150,13 +150,14 @@ class CeleryPublisher:
                 return refused | dict.fromkeys(senders, str(refusal))  # of several, nobody can say whose it is
             raise failure from exc
 
-    def outdated(self) -> list[str]:
-        """Return, once, the entries whose occurrence was refused as one of an earlier life than is on the mark."""
+    def outdated(self, entries: Iterable[str]) -> set[str]:
+        """Return, once, those of the entries whose occurrence was refused as of an earlier life than the mark is."""
         if self._batch is None or not self._batch.outdated:
-            return []
-        fields, self._batch.outdated = self._batch.outdated, []
-        own = mark_field(self._prefix, "")
-        return list(dict.fromkeys(field.removeprefix(own) for field in fields))
+            return set()
+        asked = {mark_field(self._prefix, name): name for name in entries}
+        told = [field for field in self._batch.outdated if field in asked]
+        self._batch.outdated = [field for field in self._batch.outdated if field not in asked]
+        return {asked[field] for field in told}
 
     def marks(self, entries: Sequence[str]) -> Mapping[str, Sequence[tuple[int, int]]]:
         """Return the high-water marks of entries, as (epoch, nominal); a broker that is not ours has none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from celery import Celery
 
+from celery_zsched import planner
 from celery_zsched.beat import Scheduler
 from celery_zsched.engine import BACKOFF_S, Engine, Options, PublishError
 from celery_zsched.entry import EntrySpec
@@ -215,6 +217,29 @@ def test_what_is_claimed_as_the_server_fails_does_not_wait_for_the_lease(
 
     monkeypatch.setattr(engine.schedules, "last_runs", read)
     monkeypatch.setattr(engine, "_lease_us", 60 * SECOND_US)
+    finish(engine, ours.schedules, "once")
+    assert len(ours.sent()) == 1
+    engine.close()
+
+
+def test_a_scheduler_that_stood_still_for_longer_than_its_lease_sends_nothing_late(
+    ours: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever has taken over has looked at what was sent by then, and tells the task what was missed."""
+    engine, publisher = ours.engine()
+    ours.due(once(ours.schedules))
+    send = publisher.send
+
+    def send_slowly(*args: Any, **how: Any) -> str:
+        over = time.monotonic() + 1.5 * LEASE_S
+        wait_until(lambda: time.monotonic() > over)
+        publisher.send = send  # type: ignore[method-assign]
+        return send(*args, **how)
+
+    publisher.send = send_slowly  # type: ignore[method-assign]
+    engine.turn(0)
+    assert "stood still for longer than its lease" in caplog.text
+    assert ours.sent() == []
     finish(engine, ours.schedules, "once")
     assert len(ours.sent()) == 1
     engine.close()
@@ -453,3 +478,16 @@ def test_a_scheduler_with_an_entrys_old_document_gives_it_no_new_life(ours: Pair
     assert len(ours.sent()) == 1
     assert ours.schedules.get("once").spec == after.spec
     slow.close()
+
+
+def test_what_is_refused_while_another_chunk_is_made_is_told_with_its_own(ours: Pair) -> None:
+    """Who asks about some entries is told of those, and of the others when asked about them."""
+    publisher = CeleryPublisher(ours.app, prefix="zsched", declared=dict)
+    for name in ("a", "b"):
+        mark(ours, entry(name), ours.schedules.now_us() + HOUR_US)
+        publisher.send(entry(name), planner.Send(HOUR_US, "schedule", 0, None), HOUR_US)
+    publisher.flush()
+    assert publisher.outdated(["b", "c"]) == {"b"}
+    assert publisher.outdated(["a", "b"]) == {"a"}
+    assert publisher.outdated(["a", "b"]) == set()
+    publisher.close()
