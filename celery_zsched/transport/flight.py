@@ -46,9 +46,10 @@ class Flight:
                 if self._wire is None:
                     self._wire = self._broker.server.blocking(source.call.route)
                 self._wire.send_packed_command([source.call.pack(self._args, self._broker.server.script_flags)])
-        except BaseException:
+        except BaseException as exc:
             source.failed()
             self.close()
+            self._broker.wires.distrust(exc)
             raise
         self._source, self.limit, self._sent_at = source, limit, now
 
@@ -65,9 +66,10 @@ class Flight:
                     answer: Any = self._wire.read_response(timeout_s)
                 except NoScriptError:
                     answer = self._broker.wires.call(source.call, self._args)
-        except BaseException:
+        except BaseException as exc:
             source.failed()
             self.close()
+            self._broker.wires.distrust(exc)
             raise
         self._source, self.limit = None, 0
         return source.answered(answer, limit, self._sent_at)
@@ -81,10 +83,12 @@ class Flight:
                     return  # it is there, and only waits for its turn
             self._source.failed()
             self.close()
-            raise ServerUnavailableError(
+            overdue = ServerUnavailableError(
                 f"{self._broker.server.masked} has not answered a claim within {patience:g} s; the link counts as dead "
                 "and a new one is made"
             )
+            self._broker.wires.distrust(overdue)
+            raise overdue
 
     def land(self) -> int:
         """Take in an answer that is on its way, if it comes soon; what does not come is free again when it lapses."""

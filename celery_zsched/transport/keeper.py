@@ -40,11 +40,14 @@ class Keeper:
     """Renews the leases of all desks of one server, and sends what was not sent otherwise.
 
     ``stall_s`` is how long the main loop may stand still before leases are no longer renewed (None: for ever); the
-    loop shows that it moves by setting :attr:`alive_at` to the monotonic clock.
+    loop shows that it moves by setting :attr:`alive_at` to the monotonic clock. ``beside`` are the main loop's wires.
     """
 
-    def __init__(self, server: Server, *, stall_s: float | None = None) -> None:
+    def __init__(self, server: Server, *, stall_s: float | None = None, beside: Wires | None = None) -> None:
         self._wires = Wires(server, limit=2)
+        if beside is not None:
+            self._wires.kin.add(beside)
+            beside.kin.add(self._wires)
         self.stall_s = stall_s
         self.alive_at = time.monotonic()
         self._start_over()

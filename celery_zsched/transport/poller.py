@@ -15,6 +15,7 @@ from kombu.utils.eventio import ERR, READ
 from kombu.utils.eventio import poll as make_poll
 
 from celery_zsched.bell import Pop
+from celery_zsched.errors import ServerUnavailableError
 from celery_zsched.lookout import LOOKS_PER_POP
 from celery_zsched.transport.fanout import Listener
 from celery_zsched.transport.loop import LoopSide
@@ -106,7 +107,11 @@ class Poller:
             self._drop_pops()
         armed = False
         for pop in self._pops.values():
-            pop.check(now)
+            try:
+                pop.check(now)
+            except ServerUnavailableError as exc:
+                self._broker.wires.distrust(exc)
+                raise
             armed = armed or pop.armed
         if armed:
             for source in self._sources():
@@ -129,8 +134,15 @@ class Poller:
         """Read the answer of a pop that a claim of ours has ended; False if the claim was of another pop's queues."""
         took = [source for source in self._sources() if source.buffer and source.own_bell in pop.keys]
         if took:
-            self._heard(pop.read())
+            self._heard(self._read(pop))
         return bool(took)
+
+    def _read(self, pop: Pop) -> str | None:
+        try:
+            return pop.read()
+        except ServerUnavailableError as exc:
+            self._broker.wires.distrust(exc)
+            raise
 
     def has_outstanding(self) -> bool:
         """Return whether something was delivered that has not ended."""
@@ -175,7 +187,7 @@ class Poller:
 
     def heard(self, pop: Pop) -> None:
         """Take in the end of a pop: its queue is worth a claim."""
-        key = pop.read()
+        key = self._read(pop)
         if key is not None:
             self._guard_s = GUARD_S
             self._heard(key)
@@ -188,8 +200,12 @@ class Poller:
         """Find what nobody would wake us for (see :mod:`~celery_zsched.transport.standby`)."""
         self._guard_s = EMPTY_GUARD_S
         for pop in self.armed_pops():
-            idle = [one for one in self._sources() if one.bell in pop.keys and one.dry and one.wake_at is None]
-            self._guard_s = min(self._guard_s, look(self._broker.wires, idle))
+            dry = [one for one in self._sources() if one.bell in pop.keys and one.dry]
+            self._guard_s = min(self._guard_s, look(self._broker.wires, [one for one in dry if one.wake_at is None]))
+            for source in dry:
+                # One that watches is not looked after by others, should its link have fallen silent.
+                if source.wake_at is not None and now - source.asked_at >= self._broker.settings.max_block:
+                    source.dry = False
         self._plan_look(now)
 
     def _plan_look(self, now: float) -> None:

@@ -50,7 +50,7 @@ class Broker:
         self.server = Server.from_url(url, server_options)
         limits = self.server.address.options
         self.wires = Wires(self.server, limit=limits.max_connections, patience_s=limits.pool_timeout)
-        self.keeper = Keeper(self.server, stall_s=self.settings.stall_timeout)
+        self.keeper = Keeper(self.server, stall_s=self.settings.stall_timeout, beside=self.wires)
         #: Who holds what is leased, as others see it. A worker puts its node name here.
         self.holder = f"{socket.gethostname()}:{os.getpid()}"
         self.levels = len(self.settings.priority_steps)

@@ -27,6 +27,9 @@ from celery_zsched.types import SECOND_US
 #: A kept connection that was idle for so long is looked at before it is used: the server may have closed it.
 IDLE_S = 1.0
 
+#: What ends a link, as against what a server answers on it.
+_BROKEN = (redis.ConnectionError, redis.TimeoutError, OSError, ServerUnavailableError)
+
 _all_wires: weakref.WeakSet[Wires] = weakref.WeakSet()
 
 
@@ -90,6 +93,8 @@ class Wires:
         self._patience_s = patience_s
         #: Server clock minus our monotonic clock, in microseconds; None until the first connection told.
         self.offset_us: int | None = None
+        #: Wires of the same process to the same server: what one of them finds broken, the others do not try.
+        self.kin: weakref.WeakSet[Wires] = weakref.WeakSet()
         self._reset()
         _all_wires.add(self)
 
@@ -195,6 +200,8 @@ class Wires:
         if fault is not None or any(isinstance(answer, Exception) for answer in answers):
             # Also after an error that the server answered: it may be one of a server that was demoted.
             self._drop(node, wire)
+            if fault is not None:
+                self.distrust(fault, node)
         else:
             self._give(node, wire)
         answers += [fault] * (len(calls) - len(answers))
@@ -249,6 +256,25 @@ class Wires:
         free, self._free = self._free, {}
         for wires in free.values():
             for _, wire in wires:
+                wire.close()
+
+    def distrust(self, exc: BaseException, node: str | None = None) -> None:
+        """Close what is idle (to one node, or to all) after a link broke or fell silent: the others have, too.
+
+        Otherwise each of them would be found silent in turn, one socket_timeout after the other.
+        """
+        if isinstance(exc, _BROKEN):
+            for wires in (self, *self.kin):
+                wires._close_idle(node)
+
+    def _close_idle(self, node: str | None) -> None:
+        for each in [node] if node is not None else list(self._free):
+            idle = self._free.get(each)
+            while idle:
+                try:
+                    _, wire = idle.popleft()
+                except IndexError:  # another thread took the last one
+                    break
                 wire.close()
 
     # -- Connections
@@ -306,6 +332,7 @@ class Wires:
     def _fail(self, node: str, wire: Dedicated, doing: str, exc: BaseException) -> Any:
         # Also after an error that the server answered: it may be one of a server that was demoted.
         self._drop(node, wire)
+        self.distrust(exc, node)
         with self.server.translated(doing):
             raise exc
 

@@ -30,6 +30,8 @@ def test_a_half_open_link_is_replaced_and_what_ran_is_acked(
     worker = worker_side.worker(concurrency=2)
     worker_side.send("sl", "through", 12)
     worker_side.until(1, "start", "through")
+    with server.client() as raw:
+        wait_until(lambda: raw.info("clients")["blocked_clients"], what="the worker to wait for more")
     way.freeze()
     began = time.monotonic()
     direct.send("stamp", "after")
