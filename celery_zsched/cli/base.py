@@ -46,7 +46,7 @@ class ZoneType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 reason_option = click.option("--reason", help="Why, for whoever asks later.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 zone_option = click.option(
-    "--zone", type=ZoneType(), help="Read and show moments in this zone, not in the entry's or the app's: UTC."
+    "--zone", type=ZoneType(), help="Read and show moments in this zone, like UTC, instead of the entry's or the app's."
 )
 
 

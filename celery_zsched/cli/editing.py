@@ -32,14 +32,22 @@ _OPTIONS = [
     kwargs_option,
     click.option("--queue", help="The queue to send to."),
     click.option("--priority", type=int, help="The priority of its messages."),
-    click.option("--misfire", type=click.Choice(MISFIRES), help="What becomes of missed occurrences."),
-    click.option("--grace", help="How late one may still run: 90, 15m."),
+    click.option(
+        "--misfire",
+        type=click.Choice(MISFIRES),
+        help="What becomes of missed ones: one run for all (once, the default), none (skip), each its own (all).",
+    ),
+    click.option("--grace", help="How late one may still be sent: 90 (seconds), 15m."),
     click.option("--misfire-limit", type=int, help="The most that misfire=all makes up for."),
-    click.option("--overlap", type=click.Choice(OVERLAPS), help="What to do while the last run goes on."),
-    click.option("--start", help="No occurrence before this moment."),
-    click.option("--end", help="No occurrence after this moment."),
+    click.option(
+        "--overlap",
+        type=click.Choice(OVERLAPS),
+        help="While the last run goes on: send all the same (allow, the default), leave out (skip), keep one back.",
+    ),
+    click.option("--start", help="No occurrence before this moment: 2026-12-24T18:00, +2h."),
+    click.option("--end", help="No occurrence after this moment: 2026-12-24T18:00, +2d."),
     click.option("--count", type=int, help="How many occurrences in all."),
-    click.option("--jitter", help="Spread each up to so much after its time."),
+    click.option("--jitter", help="Spread each up to so much after its time: 30, 5m."),
     click.option("--expires", help="How long a message is of use: 90, 15m, or 'next'."),
     click.option(
         "--blackout", "blackouts", multiple=True, help="The name of a blackout in which nothing is sent; '' for none."
