@@ -290,7 +290,7 @@ class Engine:
             self._failed(due, last, exc)
             return None
         if past:
-            last = dataclasses.replace(last, task_id=past[-1].task_id, fired_us=at_us)
+            last = last.but(task_id=past[-1].task_id, fired_us=at_us)
             self.lag_us = at_us - due.due_us
         elif plan.held is not None:
             nominal_us, reason = plan.held

@@ -42,8 +42,9 @@ _TASK_KEYS = frozenset(_TASK_HEADERS)
 _PROPERTIES: dict[str, Any] = {"delivery_mode": 2, "priority": 0, "reply_to": ""}
 _CONTENT_TYPE, _CONTENT_ENCODING = "application/json", "utf-8"
 
-#: Properties that mean something only between a kombu publisher and its own transport.
-_TRANSIENT = frozenset({"delivery_tag", "body_encoding", "delivery_info"})
+#: Properties that mean something only between a kombu publisher and its own transport, and two options of Celery's that
+#: are in the headers already.
+_TRANSIENT = frozenset({"delivery_tag", "body_encoding", "delivery_info", "argsrepr", "kwargsrepr"})
 
 #: Causes of a firing that the high-water mark guards: a repeat of one is refused.
 MARKED_CAUSES = frozenset({"schedule", "catch-up"})

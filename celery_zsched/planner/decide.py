@@ -222,5 +222,4 @@ def _conclude(
         newest, fired = sends[-1], last.fired + len(sends)
         news.update(nominal_us=newest.nominal_us, fired_us=now_us, cause=newest.cause, task_id=None, fired=fired)
     next_due_us = None if following_us is None else due_of(spec, following_us, zone=zone)
-    record = dataclasses.replace(last, **news)
-    return Plan(tuple(sends), following_us, next_due_us, record, (unsent[-1], held) if unsent else None)
+    return Plan(tuple(sends), following_us, next_due_us, last.but(**news), (unsent[-1], held) if unsent else None)
