@@ -5,6 +5,7 @@ Blackouts that it names, and pauses of its task name or of the queue that its me
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -124,8 +125,10 @@ class Pauses:
 def queue_of(app: Any, spec: EntrySpec) -> str | None:
     """Return the queue that an entry's messages go to by the app's routes; None where that cannot be told."""
     task = app.tasks.get(spec.task)
-    options = {**(task._get_exec_options() if task is not None else {}), **spec.options}
     try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of attributes that Celery will drop: whoever sends is told
+            options = {**(task._get_exec_options() if task is not None else {}), **spec.options}
         args, kwargs = spec.arguments.arguments() if spec.arguments is not None else ((), {})
         routed = app.amqp.router.route(options, spec.task, args, kwargs)
     except Exception:  # a route is the app's own code, and whoever sends is told of its errors
@@ -161,7 +164,10 @@ def first_open(spec: EntrySpec, now_us: int, closings: Closings, *, zone: str, f
 def held_by(stored: Stored, pauses: Pauses, closings: Closings, zone: str) -> list[str]:
     """Return what holds an entry's next occurrence or its messages back: ``task:…``, ``queue:…``, ``blackout:…``."""
     found = list(pauses.of(stored.spec))
-    closed = next_closed(stored, closings, zone)
+    try:
+        closed = next_closed(stored, closings, zone)
+    except Exception:  # a custom schedule's own error: it is told of where the entry is sent
+        closed = None
     return found + ([f"blackout:{closed.name}"] if closed is not None else [])
 
 

@@ -112,10 +112,12 @@ def test_a_paused_task_or_queue_of_an_entry_is_told(site: Site, project: Project
     """List and explain say by whom, why and until when an entry's messages are held back, and find what was sent."""
     operations.add(site, "report", {"task": "note", "every": 1, "options": {"queue": "slow"}})
     operations.add(site, "other", {"task": "note2", "every": "1h"})
+    project.app.conf.task_routes = {"note3": {"queue": "slow"}}
+    operations.add(site, "routed", {"task": "note3", "every": "1h"})
     operations.pause_task(site, "task:note", reason="flood", lasting="2h")
     operations.pause_task(site, "queue:slow", reason="disk")
     held = {row.entry: row.held for row in operations.list_entries(site).rows}
-    assert held == {"other": [], "report": ["task:note", "queue:slow"]}
+    assert held == {"other": [], "report": ["task:note", "queue:slow"], "routed": ["queue:slow"]}
     because = operations.explain(site, "report").because
     (task,) = [line for line in because if "task:note" in line]
     assert "sent in time" in task and "ann@desk" in task and "flood" in task and "ends by itself at" in task
