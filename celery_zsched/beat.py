@@ -170,6 +170,7 @@ class Scheduler(beat.Scheduler):
             except ZschedError as exc:
                 logger.error("the static entry %r is left out, the others go on: %s", name, exc)
         self._caution_blackouts(specs)
+        self._engine.lookout.connect()  # so that the roll can tell by which name
         self._roll.declare([spec.name for spec in specs])
         moved = adopt_zone(self.schedules)
         if moved:

@@ -59,6 +59,10 @@ class Lookout:
         """Return an estimate of the server's clock; None before the first answer."""
         return None if self._offset_us is None else self._offset_us + time.monotonic_ns() // 1000
 
+    def connect(self) -> None:
+        """Make the waiting connection before there is anything to wait for."""
+        self._bell.arm()
+
     @property
     def connected_as(self) -> str:
         """The name in ``CLIENT LIST`` of the connection that stays for as long as this claimer lives; empty if none."""

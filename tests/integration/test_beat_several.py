@@ -35,7 +35,7 @@ LEASE_S = 1.0
 @pytest.fixture
 def project(start_server: Callable[..., RunningServer], start_project: Callable[..., Project]) -> Project:
     """Ten entries of a second, on a server of its own."""
-    return start_project(start_server(tcp=True), EVERY_SECOND, zsched_lease_timeout=LEASE_S)
+    return start_project(start_server(tcp=True), EVERY_SECOND, ours=True, zsched_lease_timeout=LEASE_S)
 
 
 def nominals(sent: list[Sent]) -> dict[str, list[Sent]]:
