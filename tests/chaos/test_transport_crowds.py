@@ -177,7 +177,7 @@ def test_idle_workers_cost_little_and_start_at_once(
     passes(6)  # greetings are over, and so are the leases, for whose ends somebody wakes
     with server.client() as client:
         before, began = calls(client), time.monotonic()
-        passes(20)
+        passes(15)
         spent, minutes = calls(client) - before, (time.monotonic() - began) / 60
         # One round of all four may fall into the time or beside it.
         assert spent.total() <= 4 * most_a_minute * minutes + 8, spent
@@ -228,8 +228,8 @@ for number in range(int(sys.argv[1])):
 print(answered, killed)
 """
 
-#: One in two minutes, for a day.
-ASKED = 720
+#: One in three minutes, for a day.
+ASKED = 480
 
 
 def keyspace(client: redis.Redis) -> dict[str, int]:
