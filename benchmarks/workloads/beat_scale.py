@@ -11,6 +11,10 @@ from benchmarks.meter import Meter
 from benchmarks.workloads.beat_firing import due_together, fire
 
 
+#: How many entries are made and stored at once.
+AT_ONCE = 10_000
+
+
 def measure(due: int, shallow: int, deep: int, every_s: float | None = None) -> dict[str, Any]:
     """Fire ``due`` entries with ``shallow`` and then ``deep`` others that are not due for years.
 
@@ -50,6 +54,8 @@ def _fill(first: int, end: int) -> None:
     from celery_zsched.apps import schedules_of
 
     years = 10 * 365 * 86_400
-    specs = (Entry(f"other-{number}", noop.name, years, (number, 0), app=app).spec for number in range(first, end))
-    _, faults = schedules_of(app).save_many(specs)
-    assert not faults, faults
+    for start in range(first, end, AT_ONCE):
+        numbers = range(start, min(start + AT_ONCE, end))
+        specs = (Entry(f"other-{number}", noop.name, years, (number, 0), app=app).spec for number in numbers)
+        _, faults = schedules_of(app).save_many(specs)
+        assert not faults, faults
