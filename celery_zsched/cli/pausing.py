@@ -114,7 +114,7 @@ def _say(site: Site, out: Output, *done: Standing | Holding) -> None:
         else:
             if not out.as_json:
                 out.speak_of(zone_of(site, each.entry))
-            out.one(each.to_dict() | {"fault": None}, sentence(each, _unchanged(each)))
+            out.one(each.to_dict(), sentence(each, _unchanged(each)))
 
 
 def _held(each: Holding) -> str:

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -201,6 +202,52 @@ def test_who_asks_to_explain_a_task_is_told_where_to_look(shell: Shell) -> None:
 def test_lines_of_a_table_end_where_their_text_ends(shell: Shell) -> None:
     """Nothing is in the way of who copies them or reads them by a program."""
     assert [line for line in shell.says("list").splitlines() if line != line.rstrip()] == []
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def documented(command: str) -> set[str]:
+    """Return the fields that the page gives for a row of its table of JSON."""
+    found = re.search(rf"^\| {re.escape(command)} \| (.*) \|$", PAGE, re.MULTILINE)
+    assert found, command
+    return set(re.sub(r"\s*\([^()]*\)", "", found[1]).split(", "))
+
+
+def test_json_has_the_fields_that_are_documented(shell: Shell) -> None:
+    """Of every command that answers with a result; a field more or less would have to be told."""
+    shell.project.app.send_task("add", (1, 2), task_id="t-1", countdown=3600)
+
+    def fields(line: str) -> set[str]:
+        return set(json.loads(shell(f"{line} --json").stdout.splitlines()[0]))
+
+    for command, line in (
+        ("`list`", "list here"),
+        ("`next`", "next here"),
+        ("`pause`, `resume`, `add`, `edit` of entries", "pause here --reason x"),
+        ("`pause`, `resume` of messages", "pause id:t-1"),
+        ("`paused`", "paused"),
+        ("`run`, `backfill`", "run here"),
+        ("`history`", "history here"),
+        ("`explain`", "explain here 09:00"),
+        ("`timeline`", "timeline"),
+        ("`task`, `dead list`, `dead show`", "task t-1"),
+        ("`cancel`", "cancel t-1"),
+        ("`health`", "health"),
+        ("`audit`", "audit"),
+        ("`doctor`", "doctor"),
+        ("`rm`", "rm there"),
+    ):
+        assert fields(line) == documented(command), command
+    shell.says("blackout set b 2099-12-24")
+    assert fields("blackout show b") == documented("`blackout show`")
+    assert fields("blackout list") == documented("`blackout list`")
+    assert fields("queues") == documented("`queues`")
+    assert fields("show here") - documented("`show`") == documented("`list`")
+    shell.project.app.conf.beat_schedule = {"new": {"task": "add", "schedule": 60}}
+    assert fields("plan") == documented("`plan`")
+    assert fields("dead requeue --all") == {"requeued", "dry_run"}
+    assert fields("dead purge --all") == {"purged", "dry_run"}
 
 
 def test_a_dry_run_says_what_would_be_and_does_nothing(shell: Shell) -> None:
