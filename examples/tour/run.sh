@@ -19,7 +19,9 @@ finish() {
     sleep 1
   done
   for pid in "${started[@]}"; do wait "$pid" 2>/dev/null || true; done
-  rm -rf "$SCENE"
+  # The server ends by itself a moment after the last program, and writes until then.
+  local over=$((SECONDS + 60))
+  until rm -rf "$SCENE" 2>/dev/null || [ $SECONDS -ge $over ]; do sleep 0.2; done
 }
 trap finish EXIT
 
