@@ -10,6 +10,8 @@ from benchmarks.beats import Beat, entries
 from benchmarks.meter import Meter
 from benchmarks.workloads.beat_firing import due_together, fire
 
+#: How often each is measured.
+TIMES = 3
 
 #: How many entries are made and stored at once.
 AT_ONCE = 10_000
@@ -18,7 +20,8 @@ AT_ONCE = 10_000
 def measure(due: int, shallow: int, deep: int, every_s: float | None = None) -> dict[str, Any]:
     """Fire ``due`` entries with ``shallow`` and then ``deep`` others that are not due for years.
 
-    A start is counted up to the end of the first tick, which is what stores the static entries.
+    A start is counted up to the end of the first tick, which is what stores the static entries. Of several times the
+    least counts: what else the machine does, and the server over time, is no part of it.
     """
     meter = Meter(SPEC["server"])
     figures: dict[str, Any] = {}
@@ -28,11 +31,22 @@ def measure(due: int, shallow: int, deep: int, every_s: float | None = None) -> 
         _fill(there, others)
         figures[f"{name}_bytes"] = (meter.memory() - before) / (others - there)
         there = others
-        figures[f"{name}_start_s"] = _start(due)
-        beat = due_together(due, every_s)
-        figures |= {f"{name}_{figure}": value for figure, value in fire(beat, meter, due).items()}
+        figures[f"{name}_start_s"] = min(_start(due) for _ in range(TIMES))
+        fired = [_fire_anew(due, every_s, meter) for _ in range(TIMES)]
+        least = {figure: min(one[figure] for one in fired) for figure in fired[0]}
+        least["rate"] = max(one["rate"] for one in fired)
+        figures |= {f"{name}_{figure}": value for figure, value in least.items()}
     for figure in ("client_us", "server_us", "start_s"):
         figures[f"{figure}_ratio"] = figures[f"deep_{figure}"] / figures[f"shallow_{figure}"]
+    return figures
+
+
+def _fire_anew(size: int, every_s: float | None, meter: Meter) -> dict[str, float]:
+    """Fire entries and delete them, so that they are not due in what is measured next."""
+    from celery_zsched.apps import schedules_of
+
+    figures = fire(due_together(size, every_s), meter, size)
+    schedules_of(app).timeline.remove(entries(range(size), 1))
     return figures
 
 
