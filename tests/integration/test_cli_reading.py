@@ -32,7 +32,11 @@ def add(x, y):
 
 
 class Shell:
-    """A shell in this process, and the project that it works on."""
+    """A shell in this process, and the project that it works on.
+
+    Tests that send use a queue of their own: the process takes one that it has declared for there, though the server is
+    emptied between tests.
+    """
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -193,7 +197,7 @@ def test_moments_without_an_offset_are_read_where_they_are_shown(shell: Shell) -
 
 def test_who_asks_to_explain_a_task_is_told_where_to_look(shell: Shell) -> None:
     """An id of a task is no entry; the error knows it."""
-    shell.project.app.send_task("add", (1, 2), task_id="t-1", countdown=3600)
+    shell.project.app.send_task("add", (1, 2), task_id="t-1", countdown=3600, queue="explained")
     done = shell("explain t-1")
     assert done.exit_code == 1
     assert done.output == "Error: 't-1' is no entry but the id of a task; see `celery zsched task`\n"
@@ -216,10 +220,12 @@ def documented(command: str) -> set[str]:
 
 def test_json_has_the_fields_that_are_documented(shell: Shell) -> None:
     """Of every command that answers with a result; a field more or less would have to be told."""
-    shell.project.app.send_task("add", (1, 2), task_id="t-1", countdown=3600)
+    shell.project.app.send_task("add", (1, 2), task_id="t-1", countdown=3600, queue="told")
 
     def fields(line: str) -> set[str]:
-        return set(json.loads(shell(f"{line} --json").stdout.splitlines()[0]))
+        done = shell(f"{line} --json")
+        assert done.stdout, (line, done.output, done.exception)
+        return set(json.loads(done.stdout.splitlines()[0]))
 
     for command, line in (
         ("`list`", "list here"),
