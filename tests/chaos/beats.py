@@ -298,7 +298,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--lease", type=float, default=5.0, help="the beats' lease in seconds (5)")
     parser.add_argument("--misfire", choices=("once", "skip", "all"), default="once", help="the entries' policy (once)")
     parser.add_argument("--faults", default=",".join(FAULTS), help=f"of {','.join(FAULTS)} (all)")
-    parser.add_argument("--pause", type=float, default=1.0, help="the mean time between faults in seconds (1)")
+    parser.add_argument("--pause", type=float, default=2.0, help="the mean time between faults in seconds (2)")
     parser.add_argument("--freeze", type=float, default=8.0, help="the longest freeze in seconds (8)")
     parser.add_argument("--broker", default="zsched", help="zsched (ours, the default), redis (kombu's), or a URL")
     parser.add_argument("--server", choices=KINDS, default=DEFAULT_KIND, help=f"kind of server ({DEFAULT_KIND})")
