@@ -178,7 +178,7 @@ class ClaimingChannel(virtual.Channel):
             return []
         claim_limit = self.broker.settings.claim_limit
         credit = self._qos_credit(claim_limit)
-        if credit <= 0 or now < self.resumes_at(credit):
+        if credit <= 0 or now < self.resumes_at():
             return []
         order = list(sources.values())
         if len(order) > 1:
@@ -205,18 +205,19 @@ class ClaimingChannel(virtual.Channel):
 
     def rests_until(self, now: float) -> float:
         """Return until when there is nothing to claim, whatever waits; 0: there may be. A loop asks it each round."""
-        qos = self.qos
-        limit = qos.prefetch_count
-        if not limit or "can_consume" in qos.__dict__:
+        if "can_consume" in self.qos.__dict__:
             return 0.0
-        free = limit - len(qos.delivered) - self.buffered()
-        if free <= 0:
+        if self.qos.can_consume_max_estimate() == 0:
             return now + REST_S  # an ack makes it look again before
-        return float(self._claimed_at + GROW_S) if free * 2 < limit else 0.0
+        return self.resumes_at()
 
-    def resumes_at(self, credit: int) -> float:
-        """Return when the next claim is worth its while: a credit of a few is given a moment to grow after a claim."""
-        return self._claimed_at + GROW_S if credit * 2 < self.qos.prefetch_count else 0.0
+    def resumes_at(self) -> float:
+        """Return when the next claim is worth its while; 0: at once.
+
+        A consumer that has the better half of its prefetch at hand gives the rest a moment to grow after a claim.
+        """
+        free = self.qos.can_consume_max_estimate()
+        return self._claimed_at + GROW_S if free is not None and free * 2 < self.qos.prefetch_count else 0.0
 
     def _claim(self, plan: list[tuple[Source, int]], now: float, *, armed: bool) -> int:
         """Claim from queues; return how many messages came.

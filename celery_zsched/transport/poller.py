@@ -249,7 +249,7 @@ class Poller:
             if channel.sources and channel.qos.can_consume():
                 wait = wakes_in(list(channel.sources.values()), now)
                 if wait is not None:
-                    wait = max(wait, channel.resumes_at(channel.qos.credit(1)) - now)
+                    wait = max(wait, channel.resumes_at() - now)
                     soonest = wait if soonest is None else min(soonest, wait)
         return soonest
 
