@@ -9,16 +9,16 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from celery_zsched import planner
 from celery_zsched.deciding import Decider
-from celery_zsched.entry import EntrySpec, LastRun, Past
+from celery_zsched.entry import LastRun, Past
 from celery_zsched.errors import EntryError, ScheduleError, ServerError, ServerUnavailableError
 from celery_zsched.inheriting import Inheritance
 from celery_zsched.lookout import Lookout
+from celery_zsched.outlet import Publisher, PublishError, RefusedError
 from celery_zsched.schedules import Schedules
 from celery_zsched.signals import undisturbed
 from celery_zsched.stored import Due, Move
@@ -46,57 +46,6 @@ LARGEST_CHUNK = 64
 
 #: How many entries one message of the log names.
 NAMED = 5
-
-
-class PublishError(Exception):
-    """The broker did not take the message of an occurrence; it may be tried again."""
-
-
-class RefusedError(Exception):
-    """The broker did not take the message of this one entry; it takes others, and may take this one later."""
-
-
-class Publisher(Protocol):
-    """What an engine sends by."""
-
-    @property
-    def keeps_back(self) -> bool:
-        """Whether nothing is sent before :meth:`start`."""
-        ...
-
-    def send(self, spec: EntrySpec, send: planner.Send, at_us: int) -> str:
-        """Send one occurrence at ``at_us`` and return its task id.
-
-        Raises :class:`PublishError` when the broker is at fault, :class:`RefusedError` when it does not take what this
-        entry sends; any other error is the entry's.
-        """
-        ...
-
-    def start(self) -> None:
-        """Let the broker take what was sent, and do not wait; :class:`PublishError` if it is at fault."""
-        ...
-
-    def finish(self) -> Mapping[str, str]:
-        """Return once the broker has all that was started; :class:`PublishError` if that is not certain.
-
-        Returns the entries of which it did not take a message, and why.
-        """
-        ...
-
-    def close(self) -> None:
-        """Forget what is not sent yet, and drop the connection; the next message makes a new one."""
-        ...
-
-    def outdated(self, entries: Iterable[str]) -> Collection[str]:
-        """Return, once, those of the entries whose occurrence was refused as of an earlier life than the mark is."""
-        ...
-
-    def marks(self, entries: Sequence[str]) -> Mapping[str, Sequence[tuple[int, int]]]:
-        """Return what the broker knows of the newest occurrence sent of entries, as (epoch, nominal); see ``Queues``.
-
-        Raises :class:`~celery_zsched.errors.ServerError`.
-        """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,10 +16,10 @@ from kombu.exceptions import InconsistencyError, OperationalError
 
 from celery_zsched import planner
 from celery_zsched.confirms import WRITE_TIMEOUT_S, Confirms, UnconfirmedError, channel_error, offered
-from celery_zsched.engine import PublishError, RefusedError
 from celery_zsched.entry import HEADER, EntrySpec, occurrence_header, occurrence_id
 from celery_zsched.errors import ConfigurationError
 from celery_zsched.message import mark_field
+from celery_zsched.outlet import PublishError, RefusedError
 from celery_zsched.queues import Queues
 from celery_zsched.types import from_us
 

@@ -12,7 +12,6 @@ from typing import Any
 from kombu.exceptions import OperationalError
 
 from celery_zsched import planner
-from celery_zsched.engine import PublishError, RefusedError
 from celery_zsched.entry import Cause, EntrySpec, Past
 from celery_zsched.errors import EntryError, NotFoundError, ServerUnavailableError
 from celery_zsched.guesses import asked, likely
@@ -22,6 +21,7 @@ from celery_zsched.operations.requests import KNOWN_S, once
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
 from celery_zsched.operations.targets import find_entry, task_names
+from celery_zsched.outlet import PublishError, RefusedError
 from celery_zsched.publishing import CeleryPublisher
 from celery_zsched.stored import Stored
 from celery_zsched.types import SECOND_US

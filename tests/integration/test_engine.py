@@ -13,11 +13,12 @@ from celery import Celery
 
 from celery_zsched import planner
 from celery_zsched.beat import Scheduler
-from celery_zsched.engine import BACKOFF_S, Engine, Options, PublishError
+from celery_zsched.engine import BACKOFF_S, Engine, Options
 from celery_zsched.entry import EntrySpec
 from celery_zsched.errors import ServerUnavailableError
 from celery_zsched.lookout import Lookout
 from celery_zsched.message import mark_field
+from celery_zsched.outlet import PublishError
 from celery_zsched.publishing import CeleryPublisher
 from celery_zsched.runs import Runs
 from celery_zsched.schedules import Schedules

@@ -37,7 +37,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("lookout",),
     ("queues", "schedules"),
     ("runs", "blackout_store"),
-    ("deciding",),
+    ("deciding", "outlet"),
     ("inheriting",),
     ("upkeep",),
     ("roll",),
