@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import redis
+from kombu.exceptions import OperationalError
 
 from celery_zsched.errors import ServerError
 from tests.forwarder import Forwarder
@@ -71,7 +72,7 @@ def insist(act: Callable[[], Any], what: str) -> Any:
     def attempt() -> list[Any] | None:
         try:
             return [act()]
-        except (ServerError, OSError):
+        except (ServerError, OSError, OperationalError):
             return None
 
     return wait_until(attempt, timeout_s=FAILOVER_S, what=what)[0]
