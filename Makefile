@@ -12,7 +12,7 @@ SHELL := /bin/bash
 
 SECONDS ?= 20
 # Most tests wait for something, so three at once suit two cores.
-PYTEST_ARGS ?= -n 3 --dist worksteal
+PYTEST_ARGS ?= -n 4 --dist worksteal
 BENCH_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin

@@ -16,7 +16,7 @@ from celery_zsched.errors import ServerUnavailableError
 from celery_zsched.transport import shared
 from celery_zsched.transport.wires import Wires
 from tests.forwarder import Forwarder
-from tests.servers import RunningServer
+from tests.servers import RunningServer, wait_until
 
 
 def test_a_priority_out_of_range_is_warned_about_once(
@@ -52,6 +52,7 @@ def test_links_that_fall_silent_together_are_found_out_once(
         asker.start()
     for asker in askers:
         asker.join()
+    wait_until(lambda: way.connections == 6, what="the links to be through")
     way.freeze()
     way.replace()  # new links get through
     with pytest.raises(ServerUnavailableError):
