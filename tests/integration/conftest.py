@@ -13,6 +13,7 @@ import redis
 from celery_zsched.connection import Server
 from celery_zsched.schedules import Schedules
 from celery_zsched.timeline import Timeline
+from tests.consumers import Client
 from tests.programs import Project
 from tests.servers import RunningServer
 
@@ -67,3 +68,25 @@ def keyspace(any_server: RunningServer) -> Iterator[redis.Redis]:
     """A client to look at the server with."""
     with any_server.client() as client:
         yield client
+
+
+@pytest.fixture
+def client(any_server: RunningServer) -> Iterator[Client]:
+    """A connection to an empty server of each kind."""
+    one = Client(any_server.url)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def connect(valkey: RunningServer) -> Iterator[Callable[..., Client]]:
+    """Make connections to an empty server: ``connect(option=…)``."""
+    made: list[Client] = []
+
+    def make(**options: Any) -> Client:
+        made.append(Client(valkey.url, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

@@ -1,107 +1,20 @@
-"""The transport by kombu's own means, on every kind of server."""
+"""Messages by kombu's own means, on every kind of server."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta, timezone
-from typing import Any
+from collections.abc import Callable
+from datetime import datetime, timezone
 
 import kombu
 import pytest
-from kombu.exceptions import ChannelError, InconsistencyError, OperationalError
+from kombu.exceptions import OperationalError
 
 import celery_zsched  # noqa: F401  makes the transport known
-from celery_zsched.transport.batch import BatchPublishError
-from celery_zsched.transport.channel import Channel
+from tests.consumers import Client, in_seconds
 from tests.servers import RunningServer, wait_until
-from tests.stamps import passes
-
-
-class Client:
-    """A connection with what tests want of it."""
-
-    def __init__(self, url: str, **options: Any) -> None:
-        self.connection = kombu.Connection(f"zsched+{url}", transport_options=options)
-        self.channel: Channel = self.connection.default_channel
-        self.producer = kombu.Producer(self.channel)
-        self._taken: list[Any] = []
-
-    def send(self, body: Any, queue: str = "q", **kwargs: Any) -> None:
-        """Publish to a queue by its name."""
-        self.producer.publish(body, routing_key=queue, **kwargs)
-
-    def consume(self, *queues: str | kombu.Queue, prefetch: int = 0, **kwargs: Any) -> kombu.Consumer:
-        """Consume from queues; messages are kept for :meth:`next`."""
-        channel = self.connection.channel()
-        if prefetch:
-            channel.basic_qos(0, prefetch, False)
-        consumer = kombu.Consumer(
-            channel, [queue if isinstance(queue, kombu.Queue) else kombu.Queue(queue) for queue in queues],
-            on_message=self._taken.append, **kwargs,
-        )  # fmt: skip
-        consumer.consume()
-        return consumer
-
-    def next(self, timeout: float = 5) -> kombu.Message:
-        """Return the next message."""
-        self.connection.drain_events(timeout=timeout)
-        return self._taken.pop(0)
-
-    def all(self, count: int) -> list[Any]:
-        """Take, ack and return the bodies of so many messages."""
-        bodies = []
-        for _ in range(count):
-            message = self.next()
-            message.ack()
-            bodies.append(message.payload)
-        return bodies
-
-    def nothing(self, timeout: float = 0.2) -> None:
-        """Show that nothing comes."""
-        with pytest.raises(TimeoutError):
-            self.connection.drain_events(timeout=timeout)
-
-    def counts(self, queue: str = "q") -> Any:
-        """Return how many messages stand where."""
-        return self.channel.broker.timeline(queue).counts()
-
-    def settled(self, queue: str = "q") -> None:
-        """Wait until nothing is leased any more."""
-        wait_until(lambda: self.counts(queue).leased == 0, what="the acks")
-
-    def close(self) -> None:
-        """Close the connection."""
-        self.connection.release()
-
-
-@pytest.fixture
-def client(any_server: RunningServer) -> Iterator[Client]:
-    """A connection to an empty server of each kind."""
-    one = Client(any_server.url)
-    yield one
-    one.close()
-
-
-@pytest.fixture
-def connect(valkey: RunningServer) -> Iterator[Callable[..., Client]]:
-    """Make connections to an empty server: ``connect(option=…)``."""
-    made: list[Client] = []
-
-    def make(**options: Any) -> Client:
-        made.append(Client(valkey.url, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
-def in_seconds(seconds: float) -> str:
-    """Return an ETA."""
-    return (datetime.now(timezone.utc) + timedelta(seconds=seconds)).isoformat()
 
 
 def test_messages_come_in_order_and_are_gone_when_acked(client: Client) -> None:
@@ -294,167 +207,6 @@ def test_expired_messages_are_dropped_from_their_due_moment_on(client: Client) -
     client.nothing()
 
 
-def test_a_bounded_queue_drops_its_oldest(client: Client) -> None:
-    """x-max-length keeps the newest."""
-    bounded = kombu.Queue("bounded", max_length=3)
-    bounded(client.channel).declare()
-    for n in range(10):
-        client.send(n, "bounded")
-    client.consume(bounded)
-    assert client.all(3) == [7, 8, 9]
-
-
-def test_purge_takes_what_waits_and_leaves_what_is_leased(client: Client) -> None:
-    """Waiting and delayed messages go and are counted, leased ones stay."""
-    client.send("leased")
-    client.consume("q", prefetch=1)
-    client.next()
-    for _ in range(4):
-        client.send("waiting")
-    client.send("delayed", headers={"eta": in_seconds(100)})
-    assert client.channel.queue_purge("q") == 5
-    assert client.counts().leased == 1
-
-
-def test_monitors_read_ready_messages(client: Client) -> None:
-    """Passive declare, LLEN and the transport's name say what monitors expect."""
-    for priority in (0, 5, 9):
-        client.send("ready", priority=priority)
-    client.send("delayed", headers={"eta": in_seconds(100)})
-    assert client.channel.queue_declare("q", passive=True).message_count == 3
-    assert client.channel.client.llen("q") == 3
-    assert client.connection.info()["transport"] == "redis"
-    assert client.connection.as_uri().startswith("zsched+")
-    with pytest.raises(ChannelError, match="NOT_FOUND"):
-        client.channel.queue_declare("unknown", passive=True)
-
-
-def test_exchanges_route(client: Client) -> None:
-    """Direct exchanges by the whole key, topics by pattern, kept fanouts to every queue."""
-    direct, topic, fanout = (kombu.Exchange(kind, kind) for kind in ("direct", "topic", "fanout"))
-    bindings = [(direct, "d.1"), (topic, "t.*"), (topic, "#"), (fanout, "")]
-    queues = [kombu.Queue(f"q{n}", exchange, routing_key=key) for n, (exchange, key) in enumerate(bindings)]
-    client.consume(*queues)
-    other = Client(client.connection.as_uri().removeprefix("zsched+"))
-    for exchange, key in [(direct, "d.1"), (topic, "t.x"), (fanout, "any")]:
-        exchange(other.channel).declare()
-        other.producer.publish(exchange.name, exchange=exchange.name, routing_key=key)
-    assert sorted(client.all(4)) == ["direct", "fanout", "topic", "topic"]
-    client.nothing()
-    with pytest.raises(InconsistencyError, match="goes nowhere"):
-        other.producer.publish("x", exchange="nobody", routing_key="k")
-    other.close()
-
-
-def test_a_lost_table_of_bindings_heals(client: Client) -> None:
-    """When the server has lost the bindings, those who declared them make them anew."""
-    queue = kombu.Queue("q", kombu.Exchange("x", "direct"), routing_key="k")
-    client.consume(queue)
-    client.channel.client.flushall()
-    client.channel.broker.exchanges._tables.clear()
-    producer = kombu.Producer(client.connection.channel(), queue.exchange)
-    producer.publish("x", routing_key="k")
-    assert client.next().payload == "x"
-
-
-def test_broadcasts_reach_who_listens(client: Client) -> None:
-    """Queues of consumers that come and go get what is sent while they are there, filtered by routing key."""
-    exchange = kombu.Exchange("news", "fanout")
-    client.consume(kombu.Queue("mine", exchange, routing_key="worker.#", auto_delete=True))
-    client.nothing(timeout=0.1)
-    for key in ("worker.on", "task.on", "worker"):
-        client.producer.publish(key, exchange="news", routing_key=key)
-    assert client.all(2) == ["worker.on", "worker"]
-    client.nothing()
-
-
-def test_remote_control_is_caught_up_with_once(connect: Callable[..., Client]) -> None:
-    """What is sent to a mailbox while its link is down comes when it is up again, once; old commands do not come."""
-    box = kombu.Queue("me.celery.pidbox", kombu.Exchange("celery.pidbox", "fanout"), auto_delete=True)
-    sender = connect()
-    kombu.Exchange("celery.pidbox", "fanout")(sender.channel).declare()
-    sender.producer.publish("old", exchange="celery.pidbox")
-    client = connect()
-    client.consume(box, no_ack=True)
-    client.nothing(timeout=0.1)
-    sender.producer.publish("one", exchange="celery.pidbox")
-    assert client.next().payload == "one"
-    client.connection.transport.poller.listener.close()
-    sender.producer.publish("two", exchange="celery.pidbox")
-    assert client.next().payload == "two"
-    client.nothing()
-
-
-def test_remote_control_is_heard_though_the_servers_clock_was_set_back(connect: Callable[..., Client]) -> None:
-    """A command of an hour that has yet to come, as the clock says now, hides none of those that follow it."""
-    exchange = kombu.Exchange("celery.pidbox", "fanout")
-    sender, client = connect(), connect()
-    exchange(sender.channel).declare()
-    client.consume(kombu.Queue("me.celery.pidbox", exchange, auto_delete=True), no_ack=True)
-    client.nothing(timeout=0.1)
-    backlog = client.channel.broker.exchanges.call("broadcast", exchange.name).keys[0]
-    raw = client.channel.client
-    # The clock is ahead: the backlog's numbers are, too, until it has lapsed.
-    raw.xadd(backlog, {"m": b"none"}, id=f"{time.time_ns() // 1_000_000 + 3_600_000}-0")
-    sender.producer.publish("ahead", exchange=exchange)
-    assert client.next().payload == "ahead"
-    raw.delete(backlog)
-    sender.producer.publish("back", exchange=exchange)
-    assert client.next().payload == "back"
-    client.connection.transport.poller.listener.close()
-    raw.delete(backlog)
-    passes(0.01)  # a backlog lapses after a minute, so its numbers do not begin again at the last one's millisecond
-    sender.producer.publish("while away", exchange=exchange)
-    assert client.next().payload == "while away"
-    client.nothing()
-
-
-needs_batches = pytest.mark.skipif(not hasattr(kombu.Producer, "batch"), reason="kombu has batches from 5.7 on")
-
-
-@needs_batches
-def test_a_batch_is_published_in_few_round_trips(connect: Callable[..., Client]) -> None:
-    """kombu's batches put hundreds of messages at once, to several queues, with ETAs and priorities."""
-    client = connect()
-    raw = client.channel.client
-    before = raw.info("stats")["total_reads_processed"]
-    with client.producer.batch(max_size=500):
-        for n in range(2000):
-            client.send(n, f"q{n % 2}", priority=n % 3, headers={"eta": in_seconds(100)} if n % 10 == 0 else {})
-    assert raw.info("stats")["total_reads_processed"] - before < 60
-    assert sum(client.counts(f"q{n}").ready + client.counts(f"q{n}").delayed for n in (0, 1)) == 2000
-
-
-def test_a_batch_can_be_put_while_the_next_is_made(connect: Callable[..., Client]) -> None:
-    """What was started is put without being waited for; a batch that is dropped meanwhile keeps no connection."""
-    client = connect(max_connections=1)
-    message = client.channel.prepare_message("x", content_type="text/plain", content_encoding="utf-8")
-    kept = {"exchange": "", "routing_key": "q"}
-    batch = client.channel.create_publish_batch(max_size=500)
-    batch.publish(message, **kept)
-    batch.start()
-    batch.publish(message, **kept)
-    batch.finish()
-    assert client.counts("q").ready == 1
-    batch.start()
-    batch.discard()
-    client.send("goes over the only connection")
-    wait_until(lambda: client.counts("q").ready == 3)
-
-
-@needs_batches
-def test_a_batch_that_fails_says_so(start_server: Callable[..., RunningServer]) -> None:
-    """A batch cut short raises, and of each message there is one copy or none."""
-    server = start_server()
-    client = Client(server.url)
-    client.send("warm")
-    with pytest.raises(BatchPublishError), client.producer.batch(max_size=500):
-        for n in range(600):
-            client.send(n, headers={"id": f"id{n}"})
-        server.kill()
-    client.close()
-
-
 def test_a_full_server_takes_nothing_new_and_goes_on_serving(start_server: Callable[..., RunningServer]) -> None:
     """At maxmemory publishing raises; claims, acks and hand-backs go on, and make room."""
     server = start_server()
@@ -504,48 +256,6 @@ def test_a_user_limited_to_its_prefix_is_denied_nothing(start_server: Callable[.
         client.close()
         assert raw.execute_command("ACL", "LOG") == []
         assert {key.decode()[:3] for key in raw.scan_iter()} <= {"zz:"}
-
-
-def test_nothing_is_left_of_reply_queues(connect: Callable[..., Client]) -> None:
-    """A reply queue goes with its asker, or a little later when that was killed; late replies bring nothing back."""
-    client = connect()
-    exchange = kombu.Exchange("reply.celery.pidbox", "direct", durable=False)
-    reply = kombu.Queue("oid.reply.celery.pidbox", exchange, routing_key="oid", auto_delete=True, expires=0.5)
-    reply(client.channel).declare()
-    client.producer.publish("late", exchange="reply.celery.pidbox", routing_key="oid")
-    keys = client.channel.client.keys
-    assert any(b"oid" in key for key in keys())
-    wait_until(lambda: not any(b"oid.reply" in key for key in keys()), timeout_s=5, what="the reply queue to go")
-    client.producer.publish("too late", exchange="reply.celery.pidbox", routing_key="oid")
-    assert not any(b"oid.reply" in key for key in keys())
-
-
-def test_an_expiring_queue_lives_while_it_is_consumed(connect: Callable[..., Client]) -> None:
-    """x-expires counts from the last consumer, and takes all keys of the queue along."""
-    client = connect()
-    queue = kombu.Queue("brief", expires=0.6)
-    consumer = client.consume(queue)
-    client.nothing(timeout=1.5)
-    client.send("x", "brief")
-    assert client.next().payload == "x"
-    consumer.channel.close()
-    keys = client.channel.client.keys
-    wait_until(lambda: not any(b"queue:brief" in key for key in keys()), timeout_s=10, what="the queue to go")
-
-
-def test_an_auto_deleted_queue_goes_with_its_last_consumer(connect: Callable[..., Client]) -> None:
-    """The last cancel takes the queue away, not the first."""
-    client = connect()
-    queue = kombu.Queue("auto", kombu.Exchange("x", "direct"), routing_key="auto", auto_delete=True)
-    one, two = client.consume(queue), client.consume(queue)
-    client.send("x", "auto")
-    client.next().ack()
-    one.cancel()
-    client.send("y", "auto")
-    assert client.next().payload == "y"
-    two.cancel()
-    keys = client.channel.client.keys
-    wait_until(lambda: not any(b"queue:auto" in key for key in keys()), what="the queue to go")
 
 
 def test_a_marked_firing_is_enqueued_once(connect: Callable[..., Client], caplog: pytest.LogCaptureFixture) -> None:
