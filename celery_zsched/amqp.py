@@ -1,4 +1,5 @@
-"""Celery's maker of task messages, which here also leaves word of how long a task is to wait (its ``countdown``)."""
+"""Celery's maker of task messages: here it also leaves word of how long a task is to wait (its ``countdown``) and shows
+plain arguments sooner."""
 
 from __future__ import annotations
 
@@ -9,6 +10,11 @@ from celery.app import amqp
 from celery_zsched.message import Countdown
 from celery_zsched.types import SECOND_US
 
+#: How many arguments ``as_task_v2`` takes after the countdown and before ``argsrepr``.
+_BEFORE_ARGSREPR = 20
+
+_NUMBERS = (int, float, bool, type(None))
+
 
 class AMQP(amqp.AMQP):
     """Makes messages as Celery does; where a task has a countdown, its ``eta`` knows that it was computed."""
@@ -18,6 +24,12 @@ class AMQP(amqp.AMQP):
         **options: Any,
     ) -> Any:  # fmt: skip
         """Return a message of Celery's second protocol."""
+        if len(rest) <= _BEFORE_ARGSREPR and options.get("argsrepr") is None:
+            text = plain_repr(args or ())
+            if text is not None and len(text) < self.argsrepr_maxsize:
+                options["argsrepr"] = text
+            if not kwargs and options.get("kwargsrepr") is None:
+                options["kwargsrepr"] = "{}"
         message = super().as_task_v2(task_id, name, args, kwargs, countdown, *rest, **options)
         if countdown:
             eta = Countdown(message.headers["eta"])
@@ -33,3 +45,20 @@ def take_over(app: Any) -> None:
         made.__class__ = AMQP
         made.task_protocols[2] = made.as_task_v2
         made.__dict__.pop("create_task_message", None)
+
+
+def plain_repr(args: Any) -> str | None:
+    """Return what Celery's ``saferepr`` makes of plain arguments, in a tenth of its time; None for any others.
+
+    It is in every message; numbers and texts without anything to escape are written alike by ``repr``.
+    """
+    if type(args) not in (list, tuple):
+        return None
+    for value in args:
+        kind = type(value)
+        if kind is str:
+            if "'" in value or "\\" in value or not value.isprintable():
+                return None
+        elif kind not in _NUMBERS:
+            return None
+    return repr(args)

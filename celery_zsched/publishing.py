@@ -28,8 +28,6 @@ logger = logging.getLogger("celery.beat.zsched")
 #: How many messages are kept at most until they are sent together.
 MAX_BATCH = 512
 
-_NUMBERS = (int, float, bool, type(None))
-
 
 class CeleryPublisher:
     """Sends occurrences by a Celery app.
@@ -96,11 +94,6 @@ class CeleryPublisher:
             options["countdown"] = delay_s
         if send.expires_us is not None:
             options["expires"] = from_us(send.expires_us)
-        if not kwargs:
-            options.setdefault("kwargsrepr", "{}")  # as Celery would find out
-        text = plain_repr(args)
-        if text is not None and len(text) < self._app.amqp.argsrepr_maxsize:
-            options.setdefault("argsrepr", text)
         task = self._app.tasks.get(spec.task)
         producer = self._ready()
         if self._batch is not None or self._confirms is not None:
@@ -275,20 +268,3 @@ class CeleryPublisher:
                 "without the options of its decorator",
                 spec.task, spec.name,
             )  # fmt: skip
-
-
-def plain_repr(args: Any) -> str | None:
-    """Return what Celery's ``saferepr`` makes of plain arguments, in a tenth of its time; None for any others.
-
-    It is in every message; numbers and texts without anything to escape are written alike by ``repr``.
-    """
-    if type(args) not in (list, tuple):
-        return None
-    for value in args:
-        kind = type(value)
-        if kind is str:
-            if "'" in value or "\\" in value or not value.isprintable():
-                return None
-        elif kind not in _NUMBERS:
-            return None
-    return repr(args)
