@@ -1,13 +1,15 @@
-"""Celery's maker of task messages: here it also leaves word of how long a task is to wait (its ``countdown``) and shows
-plain arguments sooner."""
+"""Celery's maker of task messages: here it also leaves word of how long a task is to wait (its ``countdown``), and a
+message costs less."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import kombu
 from celery.app import amqp
 
 from celery_zsched.message import Countdown
+from celery_zsched.ours import is_ours
 from celery_zsched.types import SECOND_US
 
 #: How many arguments ``as_task_v2`` takes after the countdown and before ``argsrepr``.
@@ -16,8 +18,35 @@ _BEFORE_ARGSREPR = 20
 _NUMBERS = (int, float, bool, type(None))
 
 
+class Producer(kombu.Producer):
+    """Publishes as kombu's does; what its connection has declared is not copied first to find that out."""
+
+    def maybe_declare(self, entity: Any, retry: bool = False, **retry_policy: Any) -> Any:
+        """Declare a queue or an exchange unless that was done; return whether it was done now."""
+        link = self.channel.connection
+        if (
+            link is not None
+            and entity
+            and entity.can_cache_declaration
+            and hash(entity) in link.client.declared_entities
+        ):
+            return False
+        return super().maybe_declare(entity, retry, **retry_policy)
+
+
 class AMQP(amqp.AMQP):
     """Makes messages as Celery does; where a task has a countdown, its ``eta`` knows that it was computed."""
+
+    @property
+    def producer_pool(self) -> Any:
+        """The producers of the app."""
+        if self._producer_pool is None:
+            pool = super().producer_pool
+            if is_ours(pool.connections.connection) and pool.Producer is kombu.Producer:
+                pool.Producer = Producer
+        return self._producer_pool
+
+    publisher_pool = producer_pool
 
     def as_task_v2(
         self, task_id: str, name: str, args: Any = None, kwargs: Any = None, countdown: Any = None, *rest: Any,

@@ -15,10 +15,12 @@ from celery import beat
 from kombu.exceptions import InconsistencyError, OperationalError
 
 from celery_zsched import planner
+from celery_zsched.amqp import Producer
 from celery_zsched.confirms import WRITE_TIMEOUT_S, Confirms, UnconfirmedError, channel_error, offered
 from celery_zsched.entry import HEADER, EntrySpec, occurrence_header, occurrence_id
 from celery_zsched.errors import ConfigurationError
 from celery_zsched.message import mark_field
+from celery_zsched.ours import is_ours
 from celery_zsched.outlet import PublishError, RefusedError
 from celery_zsched.queues import Queues
 from celery_zsched.types import from_us
@@ -194,8 +196,9 @@ class CeleryPublisher:
             connection.transport_options = {"write_timeout": WRITE_TIMEOUT_S} | (connection.transport_options or {})
         # Celery's own scheduler would try a hundred times, while every entry that was claimed waits.
         connection.ensure_connection(max_retries=1)
-        producer = self._app.amqp.Producer(connection, auto_declare=False)
-        if type(producer.channel).__module__.startswith("celery_zsched."):
+        ours = is_ours(connection)
+        producer = (Producer if ours else self._app.amqp.Producer)(connection, auto_declare=False)
+        if ours:
             self._collect(producer)
         elif connection.transport_options.get("confirm_publish", True) and offered(connection, producer.channel):
             self._confirms = Confirms(connection, producer.channel)
@@ -207,15 +210,6 @@ class CeleryPublisher:
         self._batch = channel.create_publish_batch(max_size=MAX_BATCH)
         self._batch.outdated = []
         channel.basic_publish = partial(channel.basic_publish, _publish_batch=self._batch)
-        declare, declared = producer.maybe_declare, set[tuple[type, str]]()
-
-        def declare_once(entity: Any, *args: Any, **kwargs: Any) -> None:
-            # kombu knows what it has declared too, but copies the whole queue each time to find that out.
-            if entity is not None and (type(entity), entity.name) not in declared:
-                declare(entity, *args, **kwargs)
-                declared.add((type(entity), entity.name))
-
-        producer.maybe_declare = declare_once
 
     def _fault(self, exc: Exception) -> Exception:
         """Return what a failure to send is: one of the broker's, which pass, or ``exc`` itself for an entry's own."""

@@ -17,6 +17,7 @@ from typing import Any
 from celery_zsched import cautions, countdowns
 from celery_zsched import message as wire_format
 from celery_zsched.errors import ConfigurationError, ServerError, ZschedError
+from celery_zsched.ours import is_ours
 from celery_zsched.transport.delivery import Message, give_back
 from celery_zsched.transport.shared import Broker
 from celery_zsched.types import Upcoming, from_us
@@ -165,11 +166,6 @@ def make_step() -> type:
             """Nothing: a lost connection ends no lease."""
 
     return Leases
-
-
-def is_ours(conninfo: Any) -> bool:
-    """Return whether a kombu connection is of this transport."""
-    return str(getattr(conninfo.get_transport_cls(), "__module__", "")).startswith("celery_zsched.")
 
 
 _installed = False

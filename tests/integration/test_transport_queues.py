@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import kombu
 import pytest
+from celery import Celery
 from kombu.exceptions import ChannelError, InconsistencyError
 
 import celery_zsched  # noqa: F401  makes the transport known
+from celery_zsched.amqp import Producer
 from celery_zsched.transport.batch import BatchPublishError
 from tests.consumers import Client, in_seconds
 from tests.servers import RunningServer, wait_until
@@ -217,3 +220,31 @@ def test_an_auto_deleted_queue_goes_with_its_last_consumer(connect: Callable[...
     two.cancel()
     keys = client.channel.client.keys
     wait_until(lambda: not any(b"queue:auto" in key for key in keys()), what="the queue to go")
+
+
+class Counted(kombu.Queue):
+    """A queue that counts how often it is declared."""
+
+    times = 0
+
+    def declare(self, *args: Any, **kwargs: Any) -> Any:
+        """Declare it."""
+        Counted.times += 1
+        return super().declare(*args, **kwargs)
+
+
+def test_a_producer_declares_once_for_each_connection(valkey: RunningServer) -> None:
+    """What is declared is not declared again until the connection is a new one, and other brokers keep kombu's way."""
+    for url, kind in ((f"zsched+{valkey.url}", Producer), ("memory://", kombu.Producer)):
+        Counted.times = 0
+        app = Celery("once", broker=url, set_as_current=False, task_queues=[Counted("q")], task_default_queue="q")
+        with app.producer_pool.acquire() as producer:
+            assert type(producer) is kind
+            app.send_task("noop", producer=producer)
+            app.send_task("noop", producer=producer)
+            assert Counted.times == 1
+        with app.connection_for_write() as connection, kind(connection) as producer:
+            app.send_task("noop", producer=producer)
+            assert Counted.times == 2
+            assert connection.default_channel.queue_declare("q", passive=True).message_count == 3
+        app.close()

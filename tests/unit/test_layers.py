@@ -16,7 +16,7 @@ PACKAGE = Path(celery_zsched.__file__).parent
 #: The rows, top first, by module or by subpackage (whose own modules may import one another). Rows are joined by what
 #: they are for: values without I/O, Redis, the timeline, the verbs, the edges.
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("errors", "guesses", "types"),
+    ("errors", "guesses", "ours", "types"),
     ("options",),
     ("server_options",),
     ("urls",),
