@@ -21,6 +21,7 @@ def measure(size: int, pool: str, concurrency: int) -> dict[str, Any]:
         done.count(size)
         after = meter.read()
         times = sorted(at for _, at in done.all)
-    figures = per_item(before, after, size - seen)
+    # A trial of a few tasks may be over by the time the meter is read.
+    figures = per_item(before, after, max(1, size - seen))
     figures["rate"] = (size - skipped) / (times[-1] - times[skipped - 1])
     return figures
