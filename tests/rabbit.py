@@ -11,8 +11,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pytest
-
 from tests.servers import _DIE_WITH_PARENT, PATIENCE_S, free_port, missing, wait_until
 
 #: Where Debian keeps the programs; what is on PATH there wants to be a user of its own.
@@ -53,12 +51,7 @@ class RabbitMQ:
         }  # fmt: skip
         self._log = self.directory / "said"
         self._mapper = self._run(mapper)
-        try:
-            self.start()
-        except AssertionError as exc:
-            said = self._log.read_text(errors="replace")[-2000:]
-            self.close()
-            pytest.skip(f"RabbitMQ did not come up within {START_S:g} s, so nothing is tested on it: {exc}\n{said}")
+        self.start()
 
     def start(self) -> None:
         """Start the server and wait until it takes connections."""
