@@ -91,10 +91,12 @@ class SentinelSetup(_Group):
         return f"sentinel://{','.join(f'127.0.0.1:{one.port}' for one in self.sentinels)}/{self.service}"
 
     def role_of(self, server: RunningServer) -> str:
-        """Return ``master`` or ``slave``."""
+        """Return ``master`` or ``slave``; nothing while a sentinel promotes it, which cuts every connection it has."""
         client = server.client()
         try:
             return str(client.info("replication")["role"])
+        except redis.ConnectionError:
+            return ""
         finally:
             client.close()
 
