@@ -1,6 +1,6 @@
 -- touch: a queue with a life of its own has a consumer still, so it lives on.
 -- KEYS: leases claims bodies parked dead reasons notes marks bell watch rules timelines...
--- ARGV: change (by how much its number of consumers changes; kept for queues that go with their last one)
+-- ARGV: more ('1': it is a new one, of a queue that goes with its last)
 -- RETURNS: how many consumers it has then, or -1 if the queue is gone
 -- RULES: 7
 -- @flags allow-oom
@@ -9,12 +9,11 @@ local leases, claims, bodies, parked, dead, reasons, notes, marks, bell, watch, 
 local timelines = {unpack(KEYS, 12)}
 -- @include clock life
 
-local change = tonumber(ARGV[1])
 if not life_of(rules) then
   return -1
 end
 live_on(tonumber(call('HGET', rules, 'expires') or '-1'))
-if change == 0 then
+if ARGV[1] ~= '1' then
   return 0
 end
-return call('HINCRBY', rules, 'consumers', change)
+return call('HINCRBY', rules, 'consumers', 1)

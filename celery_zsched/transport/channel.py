@@ -34,6 +34,13 @@ class Channel(ClaimingChannel, SendingChannel, DeclaringChannel):
         """Deliver one event of this connection."""
         self.connection.drain_events(self.connection, timeout=timeout)
 
+    def basic_cancel(self, consumer_tag: str) -> None:
+        """Stop consuming; what was not delivered goes back to its place at once."""
+        queue = self._tag_to_queue.get(consumer_tag)
+        super().basic_cancel(consumer_tag)
+        if queue is not None and queue not in self._active_queues:
+            self.left(queue)
+
     # -- Ending
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:

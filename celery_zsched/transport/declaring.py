@@ -52,6 +52,8 @@ class DeclaringChannel(virtual.Channel):
 
     def _declare(self, queue: str, rules: dict[str, int], *, listed: bool = True) -> int:
         broker = self.broker
+        if "auto_delete" in rules:
+            broker.keeper.finish_chores()  # a consumer that left before would take away what is declared now
         args: list[scripts.Argument] = ["0"]
         for name in ("expires", "message_ttl", "max_length", "delivery_limit", "auto_delete"):
             args += [name, rules.get(name, "")]
@@ -77,16 +79,39 @@ class DeclaringChannel(virtual.Channel):
             if "expires" in rules or row not in self.broker.exchanges.table(exchange):
                 self.broker.exchanges.change(exchange, [(row, life_text(rules))])
 
+    def queue_bind(
+        self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **kwargs: Any
+    ) -> None:
+        """Bind a queue to an exchange. One that goes with its last consumer may have gone: it is declared each time."""
+        exchange = exchange or "amq.direct"
+        if "auto_delete" in self.broker.rules.get(queue, {}):
+            self._unnote_binding(queue, exchange, routing_key, arguments)
+        super().queue_bind(queue, exchange, routing_key, arguments, **kwargs)
+
     def queue_unbind(
         self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **kwargs: Any
     ) -> None:
         """Take a binding away."""
         exchange = exchange or "amq.direct"
+        row = self._unnote_binding(queue, exchange, routing_key, arguments)
+        self.broker.exchanges.change(exchange, [(row, "-")])
+
+    def _unnote_binding(self, queue: str, exchange: str, routing_key: str, arguments: Any) -> Binding:
+        """Take a binding out of what this connection has noted for itself; return it."""
         self.state.binding_delete(queue, exchange, routing_key)
         row = self.typeof(exchange).prepare_bind(queue, exchange, routing_key, arguments)
         table = self.state.exchanges.get(exchange, {}).get("table", [])
         table[:] = [meta for meta in table if meta != row]
-        self.broker.exchanges.change(exchange, [(binding(*row), "-")])
+        return binding(*row)
+
+    def _unnote_bindings(self, queue: str) -> list[tuple[str, Binding]]:
+        """Take a queue's bindings out of what this connection has noted; return them with their exchanges."""
+        noted = [
+            (exchange, self._unnote_binding(queue, exchange, routing_key, arguments))
+            for exchange, routing_key, arguments in list(self.state.queue_bindings(queue))
+        ]
+        self.state.queue_bindings_delete(queue)
+        return noted
 
     def get_table(self, exchange: str) -> list[Binding]:
         """Return an exchange's bindings."""
@@ -95,23 +120,24 @@ class DeclaringChannel(virtual.Channel):
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> int | None:
         """Delete a queue with all it holds; returns how many messages were ready, or None if it stays."""
         broker = self.broker
-        ready = broker.wires.call(broker.call("drop", queue), [int(if_empty), int(if_unused)])
+        ready = broker.wires.call(broker.call("drop", queue), [int(if_empty), int(if_unused), 0])
         if ready < 0:
             return None
         changes: dict[str, list[tuple[Binding, str]]] = {"": [(binding(queue, "", queue), "-")]}
-        for exchange, routing_key, arguments in list(self.state.queue_bindings(queue)):
-            kind = self.typeof(exchange)
-            if kind.type != "fanout" and not is_reply_exchange(exchange):
-                row = kind.prepare_bind(queue, exchange, routing_key, arguments)
-                changes.setdefault(exchange, []).append((binding(*row), "-"))
-                own = self.state.exchanges.get(exchange, {}).get("table", [])
-                own[:] = [meta for meta in own if meta != row]
+        for exchange, row in self._unnote_bindings(queue):
+            if self.typeof(exchange).type != "fanout" and not is_reply_exchange(exchange):
+                changes.setdefault(exchange, []).append((row, "-"))
         for exchange, rows in changes.items():
             if exchange or "auto_delete" not in broker.rules.get(queue, {}):
                 broker.exchanges.change(exchange, rows)
-        self.state.queue_bindings_delete(queue)
         broker.rules.pop(queue, None)
         return int(ready)
+
+    def left(self, queue: str) -> None:
+        """Note that this channel consumes no longer from a queue: one that goes with its last consumer is forgotten."""
+        if "auto_delete" in self.broker.rules.get(queue, {}):
+            self._unnote_bindings(queue)
+            self.broker.forget(queue)
 
     def _size(self, queue: str) -> int:
         return self.broker.timeline(queue).counts().ready

@@ -62,6 +62,11 @@ class Desk:
         """How long the queue lives unless it is told to live on, in seconds; 0 where nobody here needs it to."""
         return min(list(self.living.values()), default=0.0)
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether nothing is held or waits here, and no consumer needs its queue to live."""
+        return not (self.held or self.acks or self.returns or self.living) and self.waiting_since is None
+
     # -- Ending
 
     def ack(self, tag: str) -> bool:

@@ -218,7 +218,9 @@ class Listener:
                 some = sorted(name[1:] for name in names if name[0] == (kind or " "))
                 if some:
                     self._send(f"{kind}{'SUBSCRIBE' if new else 'UNSUBSCRIBE'}", *some)
-        self._listening = wanted
+        changes, self._listening = len(wanted ^ self._listening), wanted
+        if backlogs:
+            self._await(changes)
         for exchange in backlogs:
             self._catch_up(exchange)
 
@@ -233,6 +235,19 @@ class Listener:
                 return {f"P{whole}*"}
             names.add(" " + broadcast_channel(self._prefix, self._db, one.exchange, word))
         return names
+
+    def _await(self, changes: int) -> None:
+        """Wait until the server has made changes: what is broadcast from then on comes, what was before is kept."""
+        assert self._wire is not None
+        try:
+            with self._broker.server.translated("subscribing to broadcasts"):
+                while changes:
+                    answer = self._wire.read_response()
+                    self._take(answer)
+                    changes -= answer[0] not in (b"message", b"pmessage", b"pong")
+        except BaseException:
+            self.close()
+            raise
 
     def _send(self, *parts: str) -> None:
         assert self._wire is not None

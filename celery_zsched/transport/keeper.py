@@ -57,6 +57,8 @@ class Keeper:
         #: Queue -> what is held of it.
         self.desks: dict[str, Desk] = {}
         self._chores: deque[Callable[[Wires], object]] = deque()
+        #: Held while a chore is done.
+        self._at_chores = threading.Lock()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._asleep = False
@@ -75,6 +77,16 @@ class Keeper:
                 found = self.desks[queue] = make()
             return found
 
+    def forget(self, queue: str) -> bool:
+        """Drop the desk of a queue that is gone; return False, and keep it, if it is needed here."""
+        with self._lock:
+            desk = self.desks.get(queue)
+            if desk is not None:
+                if not desk.is_bare:
+                    return False
+                del self.desks[queue]
+            return True
+
     def nudge(self) -> None:
         """Make the thread look at what there is to do; cheap when it is looking anyway."""
         if self._asleep:
@@ -83,8 +95,12 @@ class Keeper:
         elif self._thread is None:
             self._start()
 
-    def hold(self) -> None:
-        """Note that something is held; the thread looks often enough by itself once it runs."""
+    def hold(self, desk: Desk) -> None:
+        """Note that something is held at a desk; the thread looks often enough by itself once it runs."""
+        if self.desks.get(desk.queue) is not desk:
+            # It was forgotten while somebody was about to claim.
+            with self._lock:
+                self.desks[desk.queue if desk.queue not in self.desks else f"{desk.queue} {id(desk)}"] = desk
         if self._thread is None:
             self._start()
 
@@ -97,6 +113,15 @@ class Keeper:
         """Have the thread do something that nobody waits for, and that is no loss if the server cannot be reached."""
         self._chores.append(chore)
         self.nudge()
+
+    def finish_chores(self) -> None:
+        """Have everything done that was asked for :meth:`later`, in the caller's thread where it has not begun."""
+        with self._at_chores:
+            while self._chores:
+                try:
+                    self._chores.popleft()(self._wires)
+                except ServerError as exc:
+                    logger.debug("left undone: %s", exc)
 
     def flush(self, desks: list[Desk] | None = None) -> None:
         """Send every waiting ack and give-back now, in the caller's thread; raises what goes wrong."""
@@ -159,11 +184,8 @@ class Keeper:
     def _round(self, now: float) -> float:
         """Do what is due; return in how many seconds to look again. An error in one part does not stop another."""
         trouble: ServerError | None = None
-        while self._chores:
-            try:
-                self._chores.popleft()(self._wires)
-            except ServerError as exc:
-                logger.debug("left undone: %s", exc)
+        if self._chores:
+            self.finish_chores()
         pause = max(0.0, self._next_renewal - now)
         if not pause:
             try:

@@ -24,6 +24,9 @@ from celery_zsched.types import SECOND_US
 
 logger = logging.getLogger("celery_zsched.transport")
 
+#: Of so many queues it is kept how scripts are called; queues come and go, and what is used is soon back.
+MOST_QUEUES = 1000
+
 _brokers: weakref.WeakValueDictionary[tuple[str, str], Broker] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 _noticed: set[str] = set()
@@ -65,7 +68,8 @@ class Broker:
         self.unsure: dict[str, float] = {}
         #: Queue -> what it was declared with by this process.
         self.rules: dict[str, dict[str, int]] = {}
-        self._calls: dict[tuple[str, str], Call] = {}
+        #: Queue -> script -> how it is called there.
+        self._calls: dict[str, dict[str, Call]] = {}
         self._users = 0
 
     @classmethod
@@ -112,23 +116,37 @@ class Broker:
 
     def call(self, name: str, queue: str) -> Call:
         """Return a script on the keys of a queue, ready to be called."""
-        found = self._calls.get((name, queue))
+        calls = self._calls_of(queue)
+        found = calls.get(name)
         if found is None:
-            if len(self._calls) > 5000:  # queues come and go; what is used is soon back
-                self._calls.clear()
             script = scripts.load(name)
-            found = self._calls[name, queue] = Call(script, script.key_names(self.timeline(queue).keys))
+            found = calls[name] = Call(script, script.key_names(self.timeline(queue).keys))
         return found
 
     def publish_call(self, queue: str, level: int) -> Call:
         """Return ``lua/publish.lua`` on the keys of one level of a queue."""
+        calls = self._calls_of(queue)
         name = f"publish {level}"
-        found = self._calls.get((name, queue))
+        found = calls.get(name)
         if found is None:
             keys = self.timeline(queue).keys
             names = [keys.bodies, keys.bell, keys.watch, keys.rules, keys.timelines[level]]
-            found = self._calls[name, queue] = Call(scripts.load("publish"), names)
+            found = calls[name] = Call(scripts.load("publish"), names)
         return found
+
+    def _calls_of(self, queue: str) -> dict[str, Call]:
+        calls = self._calls.get(queue)
+        if calls is None:
+            if len(self._calls) >= MOST_QUEUES:
+                self._calls.clear()
+            calls = self._calls[queue] = {}
+        return calls
+
+    def forget(self, queue: str) -> None:
+        """Drop what is kept of a queue that goes with its last consumer, unless another one is in this process."""
+        if self.keeper.forget(queue):
+            self.rules.pop(queue, None)
+            self._calls.pop(queue, None)
 
     def desk(self, queue: str) -> Desk:
         """Return what this process holds of a queue."""

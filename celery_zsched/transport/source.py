@@ -14,7 +14,7 @@ from celery_zsched.timeline import BACKUP_US, MAX_BATCH
 from celery_zsched.transport.appetite import Appetite
 from celery_zsched.transport.desk import TOKEN_DIGITS, Desk, pairs
 from celery_zsched.transport.shared import Broker
-from celery_zsched.transport.wires import Call, Wires
+from celery_zsched.transport.wires import Call
 from celery_zsched.types import SECOND_US
 
 logger = logging.getLogger("celery_zsched.transport")
@@ -89,11 +89,9 @@ class Source:
         if self.lives_s is not None:
             self.desk.living.pop(self.timeline.claimer, None)
             if "auto_delete" in self._rules:
-                self.broker.keeper.later(self._delete_if_last)
-
-    def _delete_if_last(self, wires: Wires) -> None:
-        if wires.call(self.desk.touch_call, [-1]) == 0:
-            wires.call(self.broker.call("drop", self.queue), [0, 0])
+                # Who declares the queue anew waits for this (see DeclaringChannel._declare).
+                drop = self.broker.call("drop", self.queue)
+                self.broker.keeper.later(lambda wires: wires.call(drop, [0, 0, 1]))
 
     def limit(self, credit: int, now: float, *, courteous: bool) -> int:
         """Return how many messages to claim now; who is ``courteous`` leaves the rest of a burst to others at first."""
@@ -137,7 +135,7 @@ class Source:
                 if keep:
                     held[tag] = now
             if keep:
-                self.broker.keeper.hold()
+                self.broker.keeper.hold(self.desk)
         self.appetite.took(count, left, now, rung=self.rung)
         self.rung = False
         self.asked_at = now

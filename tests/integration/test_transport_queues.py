@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -194,6 +195,22 @@ def test_nothing_is_left_of_reply_queues(connect: Callable[..., Client]) -> None
     assert not any(b"oid.reply" in key for key in keys())
 
 
+def test_an_asker_that_asks_again_gets_its_replies(connect: Callable[..., Client]) -> None:
+    """A reply queue of a name that was used before is as good as new; askers leave nothing behind in their process."""
+    client = connect()
+    exchange = kombu.Exchange("reply.celery.pidbox", "direct", durable=False)
+    broker, noted = client.channel.broker, client.channel.state
+    for oid in ("one", "one", *(f"oid{n}" for n in range(20)), "one"):
+        reply = kombu.Queue(f"{oid}.reply.celery.pidbox", exchange, routing_key=oid, auto_delete=True, expires=10)
+        consumer = client.consume(reply, no_ack=True)
+        client.producer.publish("reply", exchange="reply.celery.pidbox", routing_key=oid)
+        assert client.next().payload == "reply"
+        consumer.channel.close()
+    for kept in (broker.rules, broker.keeper.desks, broker._calls, noted.bindings, noted.queue_index):
+        assert not [name for name in kept if "reply" in str(name)]
+    assert noted.exchanges["reply.celery.pidbox"]["table"] == []
+
+
 def test_an_expiring_queue_lives_while_it_is_consumed(connect: Callable[..., Client]) -> None:
     """x-expires counts from the last consumer, and takes all keys of the queue along."""
     client = connect()
@@ -220,6 +237,23 @@ def test_an_auto_deleted_queue_goes_with_its_last_consumer(connect: Callable[...
     two.cancel()
     keys = client.channel.client.keys
     wait_until(lambda: not any(b"queue:auto" in key for key in keys()), what="the queue to go")
+
+
+def test_an_auto_deleted_queue_that_is_declared_anew_stays(connect: Callable[..., Client]) -> None:
+    """Its last consumer's leave, which nobody waits for, never takes away what was declared after it."""
+    client = connect()
+    queue = kombu.Queue("auto", kombu.Exchange("x", "direct"), routing_key="auto", auto_delete=True)
+    consumer = client.consume(queue)
+    keeper, held_up = client.channel.broker.keeper, threading.Event()
+    keeper.later(lambda _: held_up.wait(30))
+    consumer.cancel()
+    soon = threading.Timer(0.2, held_up.set)
+    soon.start()
+    queue(client.channel).declare()
+    client.send("x", "auto")
+    soon.join()
+    keeper.finish_chores()
+    assert client.channel.queue_declare("auto", passive=True).message_count == 1
 
 
 class Counted(kombu.Queue):
