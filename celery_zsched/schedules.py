@@ -132,9 +132,7 @@ class Schedules:
             fresh = spec.installed(birth_us)
             coming = planner.first(fresh, _begins(fresh, now_us, birth_us), zone=self.zone)
             if coming.next_due_us is None:
-                raise ScheduleError(
-                    f"the entry {spec.name!r} has no occurrence to come; check its schedule, end and count"
-                )
+                raise _nothing_to_come(spec)
             mode, expect = (Put.REPLACE, _digest(located.body)) if located else (Put.NEW, "")
             return Item(spec.name, encode(fresh), coming.next_due_us, mode=mode, expect=expect)
         merged = spec.succeeding(stored, birth_us)
@@ -142,12 +140,20 @@ class Schedules:
         if body == located.body and not quarantined:
             return None
         expect = _digest(located.body)
-        if merged.fingerprint == stored.fingerprint and located.place is not Place.DEAD:
+        last = last_run_of(located.note)
+        # One that had run out and has something to come again goes on with that, as if it had been set aside.
+        revived = located.place is Place.WAITING and planner.has_run_out(stored, last, located.due_us)
+        revived = revived and not planner.has_run_out(merged, last, located.due_us)
+        if merged.fingerprint == stored.fingerprint and located.place is not Place.DEAD and not revived:
             return Item(spec.name, body, mode=Put.REBODY, expect=expect)
         begins_us = _begins(merged, now_us, birth_us)
-        coming = planner.first(merged, begins_us, zone=self.zone, last=LastRun.from_json(located.note))
+        coming = planner.first(merged, begins_us, zone=self.zone, last=last)
         if coming.next_due_us is None:
-            return None  # finished, and nothing in the new document changes that
+            if located.place is Place.DEAD or revived:
+                return None  # finished, and nothing in the new document changes that
+            if planner.has_run_out(merged, last, located.due_us):
+                return Item(spec.name, body, mode=Put.REBODY, expect=expect)
+            raise _nothing_to_come(spec)
         return Item(spec.name, body, coming.next_due_us, mode=Put.REPLACE, expect=expect)
 
     def delete(self, name: str) -> None:
@@ -358,6 +364,10 @@ class Schedules:
 def _begins(spec: EntrySpec, now_us: int, birth_us: int) -> int:
     """Return after which moment an entry is due first: its birth, where its times count from there, or else now."""
     return birth_us if spec.anchor_us == birth_us and spec.trigger.kind in ("interval", "rrule") else now_us
+
+
+def _nothing_to_come(spec: EntrySpec) -> ScheduleError:
+    return ScheduleError(f"the entry {spec.name!r} has no occurrence to come; check its schedule, end and count")
 
 
 def _digest(body: bytes) -> str:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from celery_zsched.entry import EntrySpec, LastRun, OperatorState, Past, decode
 from celery_zsched.errors import EntryError, ScheduleError
+from celery_zsched.planner import has_run_out
 from celery_zsched.types import Hold, Located, Place, from_us
 
 #: Why an entry is dead that has no occurrence to come; any other reason is a fault, and the entry is in quarantine.
@@ -95,7 +96,7 @@ def stored_of(located: Located) -> Stored:
         spec = decode(located.body)
     except (EntryError, ScheduleError) as exc:
         fault = str(exc)
-    operator = OperatorState()
+    operator, last = OperatorState(), last_run_of(located.note)
     due_us: int | None = located.due_us
     if located.place is Place.DEAD:
         state = State.FINISHED if located.reason == FINISHED else State.QUARANTINED
@@ -108,9 +109,13 @@ def stored_of(located: Located) -> Stored:
             operator = OperatorState.from_json(located.reason)
         except EntryError:
             operator = OperatorState(paused=True, reason=located.reason)
+    elif located.place is Place.LEASED:
+        state = State.FIRING
+    elif spec is not None and has_run_out(spec, last, located.due_us):
+        state, due_us = State.FINISHED, None  # a scheduler sets it aside when its moment comes
     else:
-        state = State.FIRING if located.place is Place.LEASED else State.SCHEDULED
-    return Stored(located.id, state, spec, last_run_of(located.note), operator, due_us, fault, located)
+        state = State.SCHEDULED
+    return Stored(located.id, state, spec, last, operator, due_us, fault, located)
 
 
 def last_run_of(note: bytes | str | None) -> LastRun:

@@ -119,9 +119,9 @@ def _pause(site: Site, stored: Stored, reason: str | None, end_us: int | None, d
             since_us=site.schedules.now_us() if was is None else was.since_us,
             until_us=end_us if end_us is not None or was is None else was.until_us,
         )
+        if stored.state not in _PAUSABLE:
+            raise ConflictError(f"the entry {stored.name!r} is {stored.state.value}, so there is nothing to pause")
         if dry_run:
-            if stored.state not in _PAUSABLE:
-                raise ConflictError(f"the entry {stored.name!r} is {stored.state.value}, so there is nothing to pause")
             paused = dataclasses.replace(stored, state=State.PAUSED, operator=operator)
             return dataclasses.replace(standing(paused, was is None), dry_run=True)
         # Of many who hear of it at once, one finds it not paused.

@@ -2,7 +2,7 @@
 
 from celery_zsched.planner.acknowledge import Found, acknowledge
 from celery_zsched.planner.decide import Plan, Reason, Rules, Send, first, plan, release_buffered, resume
-from celery_zsched.planner.occurrences import due_of, next_nominal, nominals, pending
+from celery_zsched.planner.occurrences import due_of, has_run_out, next_nominal, nominals, pending
 from celery_zsched.planner.overlap import plan_alone
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "acknowledge",
     "due_of",
     "first",
+    "has_run_out",
     "next_nominal",
     "nominals",
     "pending",

@@ -40,7 +40,7 @@ def acknowledge(
         due, total, _ = due_until(spec, waiting_us, due_of(spec, sent_us, zone=zone), zone, keep)
         if sent_us not in due:
             return None
-        sent = due
+        sent = due if spec.count is None else due[-max(1, spec.count - last.fired) :]
         coming_us = next_nominal(spec, sent_us, zone=zone, fired=last.fired + len(sent))
     elif sent_us != last.buffered_us:
         return None

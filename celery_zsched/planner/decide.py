@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from celery_zsched.entry import Cause, EntrySpec, LastRun
 from celery_zsched.errors import ScheduleError
-from celery_zsched.planner.occurrences import due_of, due_until, next_nominal, pending
+from celery_zsched.planner.occurrences import count_reached, due_of, due_until, next_nominal, pending
 from celery_zsched.triggers import DEFAULT_ZONE
 from celery_zsched.types import SECOND_US, from_us
 
@@ -90,6 +90,8 @@ def plan(
     The next due is later than ``due_us`` and later than ``now_us``; :class:`ScheduleError` when the trigger cannot
     answer.
     """
+    if count_reached(spec, last):
+        return over(last)
     rules = rules or Rules()
     nominal_us = pending(spec, last, due_us, zone=zone)
     real_due_us = due_of(spec, nominal_us, zone=zone)
@@ -113,8 +115,11 @@ def plan(
         queue = chosen if buffered_us is None or buffered_us in chosen else [buffered_us, *chosen]
         chosen, queue = ([], queue) if running else (queue[:1], queue[1:])
         buffered_us, held = (queue[-1], "buffered") if queue else (None, held)
-    if spec.count is not None:
-        chosen = chosen[: max(0, spec.count - last.fired)]
+    if spec.count is not None and len(chosen) > spec.count - last.fired:
+        # What is beyond the last that may be sent is no occurrence of the entry, so it is not missed.
+        chosen = chosen[: spec.count - last.fired]
+        beyond = len([at_us for at_us in due if at_us > chosen[-1]])
+        due, total = due[: len(due) - beyond], total - beyond
     result = _conclude(spec, last, due, total, chosen, held, buffered_us, following_us, now_us, zone)
     if result.next_due_us is not None and result.next_due_us <= max(due_us, now_us):
         raise ScheduleError(
@@ -122,6 +127,11 @@ def plan(
             f"{from_us(result.next_due_us).isoformat()}, which is not later"
         )
     return result
+
+
+def over(last: LastRun) -> Plan:
+    """Return the plan of an entry that has been sent as often as it may be: nothing, what was kept back neither."""
+    return Plan((), None, None, last.but(next_nominal_us=None, buffered_us=None, asked_us=None, failures=0, error=None))
 
 
 def release_buffered(spec: EntrySpec, last: LastRun, coming: Plan, now_us: int, *, zone: str = DEFAULT_ZONE) -> Plan:
@@ -142,6 +152,8 @@ def resume(
     ``due_us`` is the moment for which it was waiting when it was paused. The run stands for the newest occurrence that
     the pause has swallowed; if it has swallowed none, there is no run.
     """
+    if count_reached(spec, last):
+        return over(last)
     waiting_us = pending(spec, last, due_us, zone=zone)
     due, total, _ = due_until(spec, waiting_us, now_us, zone, 1)
     following_us = _upcoming(spec, due[-1] if due else waiting_us - 1, now_us, zone, last).next_nominal_us
@@ -189,8 +201,6 @@ def _conclude(
 
     ``following_us`` is the first occurrence that is not due yet.
     """
-    if spec.count is not None and last.fired >= spec.count:
-        following_us = None
     kept = 0 if buffered_us is None or buffered_us == last.buffered_us else 1
     dropped = 1 if last.buffered_us not in (None, buffered_us, *chosen) else 0
     missed = total - len([at_us for at_us in chosen if at_us != last.buffered_us]) - kept + dropped

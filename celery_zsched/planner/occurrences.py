@@ -13,6 +13,19 @@ from celery_zsched.triggers import DEFAULT_ZONE, Interval, next_after
 LONGEST_WALK = 1_000
 
 
+def count_reached(spec: EntrySpec, last: LastRun) -> bool:
+    """Return whether an entry has been sent as often as it may be; its count may have been lowered since."""
+    return spec.count is not None and last.fired >= spec.count
+
+
+def has_run_out(spec: EntrySpec, last: LastRun, due_us: int) -> bool:
+    """Return whether an entry that waits for ``due_us`` has nothing to come: its count or its end was lowered since."""
+    if count_reached(spec, last):
+        return True
+    waiting_us = last.next_nominal_us if last.next_nominal_us is not None else due_us - spec.jitter_us
+    return spec.end_us is not None and min(waiting_us, due_us - spec.jitter_us) > spec.end_us and not last.buffered_us
+
+
 def next_nominal(spec: EntrySpec, after_us: int, *, zone: str = DEFAULT_ZONE, fired: int = 0) -> int | None:
     """Return the entry's first nominal time after ``after_us`` within its start, end and count, or ``None``.
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Collection
 
 from celery_zsched.entry import EntrySpec, LastRun
-from celery_zsched.planner.decide import Plan, Rules, _upcoming, plan, release_buffered
-from celery_zsched.planner.occurrences import is_due
+from celery_zsched.planner.decide import Plan, Rules, _upcoming, over, plan, release_buffered
+from celery_zsched.planner.occurrences import count_reached, is_due
 from celery_zsched.triggers import DEFAULT_ZONE
 
 #: An entry that has nothing to come but what ``buffer_one`` keeps back waits so long at most before it is looked at.
@@ -31,6 +31,8 @@ def plan_alone(
     ``outstanding`` are the ids of its runs that are not over, ``id_of`` gives the id of an occurrence. A run that is
     outstanding is no hindrance to itself: a scheduler that finds it half sent sends it again.
     """
+    if count_reached(spec, last):
+        return over(last)
     if last.buffered_us is not None and not is_due(spec, due_us, zone=zone):
         # Called by the end of a run, before any further occurrence was due.
         coming = _upcoming(spec, due_us - spec.jitter_us - 1, due_us, zone, last)

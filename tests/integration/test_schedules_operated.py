@@ -11,7 +11,8 @@ from celery.schedules import crontab
 
 from celery_zsched import planner
 from celery_zsched.entry import LastRun, OperatorState, encode
-from celery_zsched.errors import ConflictError, EntryError, NotFoundError
+from celery_zsched.errors import ConflictError, EntryError, NotFoundError, ScheduleError
+from celery_zsched.operations import Site, pause_task
 from celery_zsched.schedules import Schedules
 from celery_zsched.stored import Change, Move, State
 from celery_zsched.types import SECOND_US, Item, from_us
@@ -171,6 +172,55 @@ def test_a_finished_entry_stays_so_until_something_is_to_come_again(schedules: S
         schedules.pause("once", paused())
     assert schedules.save(entry("once", from_us(schedules.now_us() + HOUR_US))) is Change.UPDATED
     assert schedules.get("once").state is State.SCHEDULED
+
+
+def sent_so_often(schedules: Schedules, fired: int, *, late_us: int = 0, **rules: Any) -> int:
+    """Store an hourly entry that was sent so often and waits, ``late_us`` after its moment; return that moment."""
+    put_back(schedules, entry("report", 3600, **rules), HOUR_US // 2)
+    due = claimed(schedules)
+    due_us = due.due_us + HOUR_US - late_us
+    schedules.move([Move(due.hold, due_us, LastRun(fired=fired, nominal_us=due_us - HOUR_US))])
+    return due_us
+
+
+@pytest.mark.parametrize("late_us", [0, 5 * HOUR_US])
+def test_a_count_lowered_to_what_was_sent_finishes_an_entry_and_one_raised_again_lets_it_go_on(
+    schedules: Schedules, late_us: int
+) -> None:
+    """It is finished at once, whatever is due; raised, it goes on with what is to come and makes up for nothing."""
+    due_us = sent_so_often(schedules, 5, late_us=late_us, misfire="all")
+    assert schedules.save(entry("report", 3600, misfire="all", count=3)) is Change.UPDATED
+    stored = schedules.get("report")
+    assert (stored.state, stored.due_us, stored.last.fired) == (State.FINISHED, None, 5)
+    assert schedules.save(entry("report", 3600, misfire="all", count=4)) is Change.UPDATED
+    assert schedules.get("report").state is State.FINISHED
+    with pytest.raises(ConflictError, match=r"'report' is finished, so there is nothing to pause"):
+        pause_task(Site(None, schedules, "me@here"), "entry:report")
+    assert schedules.save(entry("report", 3600, misfire="all", count=7)) is Change.UPDATED
+    stored = schedules.get("report")
+    now_us = schedules.now_us()
+    assert stored.state is State.SCHEDULED and stored.due_us is not None and stored.last.fired == 5
+    assert now_us < stored.due_us <= now_us + HOUR_US and (stored.due_us - due_us) % HOUR_US == 0
+
+
+def test_an_end_moved_before_what_an_entry_waits_for_finishes_it(schedules: Schedules) -> None:
+    """At once; moved further on, it is due when it was."""
+    due_us = put_back(schedules, entry(), -HOUR_US // 2)
+    schedules.save(entry("report", 3600, end=from_us(due_us - SECOND_US)))
+    assert (schedules.get("report").state, schedules.get("report").due_us) == (State.FINISHED, None)
+    schedules.save(entry("report", 3600, end=from_us(due_us + SECOND_US)))
+    assert (schedules.get("report").state, schedules.get("report").due_us) == (State.SCHEDULED, due_us)
+
+
+def test_another_schedule_with_a_count_that_is_reached_does_not_leave_the_old_one_going(schedules: Schedules) -> None:
+    """It is stored, and the entry is finished; a schedule that leaves nothing to come is refused."""
+    due_us = sent_so_often(schedules, 5)
+    with pytest.raises(ScheduleError, match=r"'report' has no occurrence to come"):
+        schedules.save(entry("report", from_us(due_us - 24 * HOUR_US)))
+    assert schedules.get("report").due_us == due_us
+    assert schedules.save(entry("report", 60, count=3)) is Change.UPDATED
+    stored = schedules.get("report")
+    assert stored.spec is not None and (stored.state, stored.due_us, stored.spec.count) == (State.FINISHED, None, 3)
 
 
 def test_an_entry_in_quarantine_says_why_and_returns_when_it_is_saved(schedules: Schedules) -> None:

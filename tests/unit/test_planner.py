@@ -18,6 +18,7 @@ from celery_zsched.planner import (
     acknowledge,
     due_of,
     first,
+    has_run_out,
     next_nominal,
     nominals,
     pending,
@@ -170,6 +171,49 @@ def test_a_count_hides_no_occurrence_of_a_long_time_away() -> None:
     assert (lowered.sends, lowered.finished) == ((), True)
 
 
+def test_what_lies_beyond_the_count_is_not_missed() -> None:
+    """Five are due and two may be sent: the first two, of which nothing was missed before, and then it is finished."""
+    made = wake(entry(count=3, misfire="all"), "05 01:00", "05 05:20", LastRun(fired=1))
+    assert sent(made) == [("05 01:00", "catch-up", 0), ("05 02:00", "catch-up", 0)]
+    assert (made.last.fired, made.last.missed_total, made.held, made.finished) == (3, 0, None, True)
+    capped = wake(entry(count=1, misfire="all", misfire_limit=2), "05 01:00", "05 05:20")
+    assert (sent(capped), capped.last.missed_total) == ([("05 04:00", "catch-up", 3)], 3)
+
+
+def test_a_count_below_what_was_sent_ends_an_entry() -> None:
+    """Nothing of what was due, kept back or asked for by an operator is sent, nor was it missed."""
+    last = LastRun(fired=5, missed_total=7, buffered_us=at("04 23:00"), asked_us=at("05 01:00"))
+    spec = entry(count=3, misfire="all", overlap="buffer_one")
+    for made in (
+        wake(spec, "05 01:00", "05 05:20", last),
+        plan_alone(spec, last, at("05 01:00"), at("05 05:20"), outstanding=(), id_of=str),
+        plan_alone(spec, last, at("05 00:30"), at("05 00:30"), outstanding=("04 23:00",), id_of=str),
+        resume(spec, last, at("05 01:00"), at("05 05:20"), catch_up=True),
+    ):
+        assert (made.sends, made.finished, made.held) == ((), True, None)
+        assert (made.last.fired, made.last.missed_total, made.last.buffered_us) == (5, 7, None)
+
+
+@pytest.mark.parametrize(
+    ("rules", "last", "run_out"),
+    [
+        ({"count": 3}, LastRun(fired=2), False),
+        ({"count": 3}, LastRun(fired=3), True),
+        ({"count": 3}, LastRun(fired=5), True),
+        ({"end": from_us(at("05 01:00"))}, LastRun(), False),
+        ({"end": from_us(at("05 00:59"))}, LastRun(), True),
+        ({"end": from_us(at("05 00:59"))}, LastRun(buffered_us=at("05 00:00")), False),
+        ({"end": from_us(at("05 00:59")), "jitter": 600}, LastRun(), False),
+        ({"end": from_us(at("05 00:50")), "jitter": 600}, LastRun(next_nominal_us=at("05 01:00")), False),
+        ({"end": from_us(at("05 00:49")), "jitter": 600}, LastRun(next_nominal_us=at("05 01:00")), True),
+        ({"end": from_us(at("05 00:59"))}, LastRun(next_nominal_us=at("05 00:59")), False),
+    ],
+)
+def test_an_entry_whose_limits_were_lowered_has_run_out(rules: dict[str, Any], last: LastRun, run_out: bool) -> None:
+    """It waits for 01:00, and it is told before that comes; where its jitter leaves doubt, it is not."""
+    assert has_run_out(entry(**rules), last, at("05 01:00")) is run_out
+
+
 def test_an_end_that_was_moved_before_the_pending_occurrence_finishes_the_entry() -> None:
     """What is on record is checked against the limits as they are now."""
     made = wake(entry(end=from_us(at("05 12:00"))), "05 14:00", "05 14:00")
@@ -313,6 +357,9 @@ def test_what_was_sent_and_not_moved_on_is_neither_missed_nor_sent_again() -> No
     each = entry(misfire="all")
     assert found(each, "05 14:00", "05 16:00") == (["05 14:00", "05 15:00", "05 16:00"], 3, 0, "05 17:00")
     assert found(entry(count=1), "05 14:00", "05 14:00") == (["05 14:00"], 1, 0, None)
+    few = entry(misfire="all", misfire_limit=3, count=3)
+    assert len(wake(few, "05 12:00", "05 16:00", LastRun(fired=1)).sends) == 2
+    assert found(few, "05 12:00", "05 15:00", LastRun(fired=1)) == (["05 14:00", "05 15:00"], 3, 2, None)
     assert found(entry(), "05 14:00", "05 13:00", LastRun(nominal_us=at("05 13:00"))) is None
     assert found(entry(), "05 14:00", "05 13:00") is None
     assert found(entry(), "05 14:00", "05 14:30") is None
