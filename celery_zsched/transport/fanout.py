@@ -219,8 +219,7 @@ class Listener:
                 if some:
                     self._send(f"{kind}{'SUBSCRIBE' if new else 'UNSUBSCRIBE'}", *some)
         changes, self._listening = len(wanted ^ self._listening), wanted
-        if backlogs:
-            self._await(changes)
+        self._await(changes)
         for exchange in backlogs:
             self._catch_up(exchange)
 
@@ -237,7 +236,7 @@ class Listener:
         return names
 
     def _await(self, changes: int) -> None:
-        """Wait until the server has made changes: what is broadcast from then on comes, what was before is kept."""
+        """Wait until the server has made changes: what is broadcast from then on, by whomever, comes."""
         assert self._wire is not None
         try:
             with self._broker.server.translated("subscribing to broadcasts"):
