@@ -8,6 +8,7 @@ whether there are still two, since those may die one after the other.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 from celery_zsched.bell import Bell
 from celery_zsched.timeline import MAX_BLOCK_S, Timeline
 from celery_zsched.types import SECOND_US
+
+logger = logging.getLogger("celery.beat.zsched")
 
 #: How many looks one blocking pop outlives. Looks are what finds a dead link, so the pop itself may stay for long.
 LOOKS_PER_POP = 4
@@ -94,11 +97,25 @@ class Lookout:
         """Wait up to ``patience_s`` seconds; return whether it is time to claim."""
         if not self.waiting:
             return True
-        if self._bell.wait(min(patience_s, self._until - time.monotonic())):
+        if self._listen(min(patience_s, self._until - time.monotonic())):
             return True
         if time.monotonic() < self._until:
             return False
         return not self._look_only or self._look()
+
+    def _listen(self, patience_s: float) -> bool:
+        """Wait up to ``patience_s`` seconds for a ring; tell if it took so much longer that others have taken over."""
+        self._bell.arm()
+        until = time.monotonic() + max(0.0, patience_s)
+        rung = self._bell.wait(patience_s)
+        still_s = time.monotonic() - until
+        if still_s > self._guard_s:
+            logger.warning(
+                "this beat stood still for %.1f s (it was suspended, or had no processor): what was due meanwhile and "
+                "was sent by no other beat goes by the misfire rule now",
+                still_s,
+            )
+        return rung
 
     def ended(self) -> None:
         """Note that the others no longer count on this claimer."""

@@ -119,6 +119,39 @@ def test_a_lone_beat_that_was_frozen_resumes_by_the_misfire_policy(project: Proj
     assert beat.terminate() == 0 and "Traceback" not in beat.output()
 
 
+@pytest.mark.slow
+def test_a_worker_whose_beat_was_frozen_with_it_goes_on_with_both(project: Project) -> None:
+    """C-17: as long as three leases; one warning, one run for what was missed, and the worker is as it was."""
+    worker = project.worker("-B", "--scheduler=celery_zsched:Scheduler", "--queues=work")
+    sent = project.collect(20)
+    keys, client = project.schedules.timeline.keys, project.schedules.server.client
+
+    def waits() -> bool:
+        """Whether the beat is half way between two seconds' occurrences, and does not work."""
+        past_us = (project.schedules.now_us() - max(one.nominal_us for one in sent)) % SECOND_US
+        return SECOND_US // 3 < past_us < 2 * SECOND_US // 3 and bool(client.zcard(keys.watch))
+
+    wait_until(waits, what="the beat to wait")
+    worker.freeze()
+    frozen_us = project.schedules.now_us()
+    project.app.send_task("note", queue="work")
+    sent += project.collect_for(3 * LEASE_S)
+    thawed_us = project.schedules.now_us()
+    worker.thaw()
+    sent += project.collect(30)
+    for mine in nominals(sent).values():
+        resumed = next(one for one in mine if one.nominal_us > frozen_us)
+        assert resumed.nominal_us > thawed_us - SECOND_US and resumed.missed >= 2
+    assert gaps(sent) > {1}
+    worker.says("succeeded")
+    output = worker.output()
+    assert worker.is_running and output.count("ready.") == 1 and "Traceback" not in output
+    told = [line for line in output.splitlines() if "/Beat]" in line and "INFO" not in line]
+    assert all("stood still for" in line for line in told)
+    assert len([line for line in told if float(re.findall(r"still for ([\d.]+) s", line)[0]) >= 2 * LEASE_S]) == 1
+    assert worker.terminate() == 0
+
+
 def test_one_offs_at_one_instant_survive_kills_and_restarts(
     start_server: Callable[..., RunningServer], start_project: Callable[..., Project]
 ) -> None:
