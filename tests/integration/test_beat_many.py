@@ -6,6 +6,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -21,12 +22,15 @@ from celery_zsched.operations import Site
 from celery_zsched.publishing import CeleryPublisher
 from celery_zsched.settings import Settings
 from celery_zsched.stored import State
-from celery_zsched.types import SECOND_US, Item, from_us
+from celery_zsched.types import SECOND_US, Item, from_us, to_us
 from tests.programs import Project, Sent, messages, sent_of
 from tests.servers import RunningServer, wait_until
 from tests.topologies import Cluster
 
 MINUTE_US = 60 * SECOND_US
+
+#: The server notes what takes longer than 10 ms.
+SLOWLOG = {"slowlog-log-slower-than": "10000", "slowlog-max-len": "10000"}
 
 
 class Beats:
@@ -75,7 +79,7 @@ def test_ten_thousand_entries_due_at_one_minute_are_sent_once_each_by_small_step
     start_server: Callable[..., RunningServer], close_later: Callable[[Any], Any], beats: int
 ) -> None:
     """C-37: however many beats share them; no script holds the server for long, by its own slow log."""
-    server = start_server(tcp=True, config={"slowlog-log-slower-than": "10000", "slowlog-max-len": "10000"})
+    server = start_server(tcp=True, config=SLOWLOG)
     crew = close_later(Beats(f"zsched+{server.url}"))
     due_us = crew.schedules.now_us() // MINUTE_US * MINUTE_US
     # A minute that comes once an hour, as "*/5" comes again while a slow machine is still at it.
@@ -100,10 +104,46 @@ def test_ten_thousand_entries_due_at_one_minute_are_sent_once_each_by_small_step
             thread.join()
     sent = Counter((one.entry, one.nominal_us) for one in crew.sent("celery"))
     assert sent == {(f"entry-{number}", due_us): 1 for number in range(10_000)}
+    check_that_scripts_are_short(server)
+
+
+@pytest.mark.slow
+def test_two_beats_share_ten_thousand_entries_of_one_moment(
+    start_server: Callable[..., RunningServer], start_project: Callable[..., Project]
+) -> None:
+    """C-37: each sends a part, all is sent once, nothing before its time, and the last within seconds."""
+    server = start_server(tcp=True, config=SLOWLOG)
+    project = start_project(server, ours=True)
+    running = [project.beat() for _ in range(2)]
+    timeline = project.schedules.timeline
+    due_us = project.schedules.now_us() + 3 * SECOND_US
+    hourly = build("entry", "note", 3600).installed(due_us - 3600 * SECOND_US)
+    names = [f"entry-{number}" for number in range(10_000)]
+    timeline.put([Item(name, encode(replace(hourly, name=name)), due_us) for name in names])
+    with server.client() as client:
+        client.slowlog_reset()
+        client.config_resetstat()
+    wait_until(lambda: project.schedules.now_us() > due_us, what="the moment")
+    wait_until(lambda: (now := timeline.counts()).ready + now.leased == 0, timeout_s=120, what="all to be moved on")
+    assert timeline.counts().delayed == 10_000
+    check_that_scripts_are_short(server)
+    sent = project.collect(10_000, timeout_s=60)
+    assert Counter((one.entry, one.nominal_us) for one in sent) == dict.fromkeys([(name, due_us) for name in names], 1)
+    fired = [to_us(datetime.fromisoformat(one.fired)) for one in sent]
+    assert min(fired) >= due_us
+    assert max(fired) - due_us < 30 * SECOND_US  # about a second where nothing else goes on
+    parts = [beat.output().count("sent entry-") for beat in running]
+    assert sum(parts) == 10_000 and min(parts) > 0
+    assert [beat.terminate() for beat in running] == [0, 0]
+    assert not any("Traceback" in beat.output() for beat in running)
+
+
+def check_that_scripts_are_short(server: RunningServer) -> None:
+    """Look at the server's slow log: a script that took all at once would take a second."""
     with server.client() as client:
         scripts = [each for each in client.slowlog_get(10_000) if each["command"].upper().startswith(b"EVAL")]
         calls = sum(stats["calls"] for name, stats in client.info("commandstats").items() if "eval" in name)
-    # A busy machine may stop the server in the middle of some; one that took all at once would take a second.
+    # A busy machine may stop the server in the middle of some.
     assert len(scripts) <= max(3, calls // 10)
     assert max((each["duration"] for each in scripts), default=0) < 250_000
 
