@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from celery_zsched import Entry
+from celery_zsched import Entry, operations
 from celery_zsched.stored import Change
 from tests.forwarder import Forwarder
 from tests.programs import Program, Project, Sent
@@ -159,6 +159,41 @@ def test_a_beat_notices_a_silent_link_and_makes_a_new_one(
     cut_off.says("working again")
     sent += project.collect(10)
     assert check(sent, [cut_off, other]) <= 3
+    link.thaw()
+
+
+@pytest.mark.slow
+def test_a_lone_beat_on_a_silent_link_is_seen_from_elsewhere_and_sends_each_once_when_it_is_back(
+    start_server: StartServer, start_project: StartProject, forward: Callable[[RunningServer], Forwarder]
+) -> None:
+    """C-35: its process lives, but health is red with exit code 1 and its last word grows old; then all goes on."""
+    server = start_server(tcp=True)
+    project = start_project(server, ours=True)
+    link = forward(server)
+    options = {"broker_url": f"zsched+{link.url}", "broker_transport_options": {"socket_timeout": 1}}
+    project.write(f"{EVERY_SECOND}\n    app.conf.update({options!r}, zsched_max_block=1)\n")
+    beat = project.beat()
+    project.write(EVERY_SECOND)
+    sent = project.collect(10)
+    site = operations.Site.of(project.app)
+
+    def called_ago_s() -> float:
+        (row,) = operations.beats(site)
+        return row.called_ago_s
+
+    link.freeze()
+    before_s = called_ago_s()
+    wait_until(lambda: operations.health(site, max_lag_s=2).overdue_s > 2, what="the entries to be overdue")
+    told = project.celery("zsched", "health", "--max-lag", "2")
+    assert told.returncode == 1 and "not healthy" in told.stdout and "overdue" in told.stdout
+    assert called_ago_s() > before_s + 1 and beat.is_running
+    beat.says("next try in")
+    link.replace()
+    beat.says("working again")
+    sent += project.collect(15)
+    assert 3 <= check(sent, [beat]) <= 30
+    wait_until(lambda: operations.health(site, max_lag_s=2).ok, what="health to be green")
+    assert project.celery("zsched", "health", "--max-lag", "60").returncode == 0
     link.thaw()
 
 

@@ -202,6 +202,34 @@ def test_beats_work_on_a_cluster(cluster: Cluster, start_project: Callable[..., 
     assert beats[1].terminate() == 0 and "Traceback" not in beats[1].output()
 
 
+def test_two_apps_share_a_server_under_prefixes_of_their_own(
+    start_server: Callable[..., RunningServer], start_project: Callable[..., Project]
+) -> None:
+    """C-44: entries of one name are told apart, a pause holds one of them, and no key is outside the prefixes."""
+    server = start_server(tcp=True)
+    source = 'app.conf.beat_schedule = {":lock": {"task": "note", "schedule": 1.0, "args": (%r,)}}'
+    one, two = (
+        start_project(server, source % prefix, ours=True, broker_transport_options={"prefix": prefix})
+        for prefix in ("one", "two")
+    )
+    beats = [project.beat() for project in (one, two)]
+    for project, prefix in ((one, "one"), (two, "two")):
+        sent = project.collect(3)
+        assert {tuple(each.body[0]) for each in sent} == {(prefix,)}
+        assert max(Counter(each.nominal_us for each in sent).values()) == 1
+        assert [stored.name for stored in Entry.all(app=project.app)] == [":lock"]
+    operations.pause_task(Site.of(one.app), ":lock")
+    two.drain()
+    two.collect(1)  # by then all that was under way has come
+    one.drain()
+    assert two.collect(2) and one.drain() == []
+    assert [Entry.get(":lock", app=project.app).state is State.PAUSED for project in (one, two)] == [True, False]
+    assert [beat.terminate() for beat in beats] == [0, 0]
+    with server.client() as client:
+        outside = [key for key in client.scan_iter(count=1000) if not key.startswith((b"one:{", b"two:{"))]
+    assert outside == []
+
+
 def declare(app: Celery) -> None:
     """Declare a task whose decorator names a queue, and one without."""
 

@@ -76,11 +76,14 @@ def test_a_fixed_time_does_not_fire_in_the_second_pass(
     assert dues(crontab(hour=hour, minute=minute), zone, now, 1) == [expected]
 
 
-def test_steps_go_on_through_the_second_pass() -> None:
+@pytest.mark.parametrize(
+    ("zone", "day", "hour"), [("Europe/Paris", "2026-10-25", 1), ("America/New_York", "2026-11-01", 6)]
+)
+def test_steps_go_on_through_the_second_pass(zone: str, day: str, hour: int) -> None:
     """C-03: every five minutes means 12 sends in any real hour."""
-    fired = dues(crontab(minute="*/5"), "Europe/Paris", "2026-10-25T01:10:05", 13)
-    assert fired[0] == "2026-10-25T01:15"
-    assert [due for due in fired if us(due) <= us("2026-10-25T02:10:05")] == fired[:12]
+    fired = dues(crontab(minute="*/5"), zone, f"{day}T0{hour}:10:05", 13)
+    assert fired[0] == f"{day}T0{hour}:15"
+    assert [due for due in fired if us(due) <= us(f"{day}T0{hour + 1}:10:05")] == fired[:12]
 
 
 @pytest.mark.parametrize(
