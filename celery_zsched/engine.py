@@ -24,6 +24,7 @@ from celery_zsched.signals import undisturbed
 from celery_zsched.stored import Due, Move
 from celery_zsched.timeline import MAX_BLOCK_S, seconds
 from celery_zsched.types import SECOND_US, from_us
+from celery_zsched.wires import UnderWay
 
 logger = logging.getLogger("celery.beat.zsched")
 
@@ -86,6 +87,8 @@ class Engine:
         self._inheritance = Inheritance(schedules, options.rules)
         self._lease_us = round(TOLD * options.lease_s * SECOND_US)
         self._held: dict[str, Due] = {}
+        #: What was sent and is being moved on, with the entries as they were claimed.
+        self._moving: tuple[UnderWay, list[Move], list[Due]] | None = None
         #: How many entries are sent together next. While more is due than is claimed, nobody gains by few.
         self._chunk_size = 1
         self._failures = 0
@@ -114,17 +117,19 @@ class Engine:
     def close(self) -> None:
         """Give back what is claimed and not sent, leave waiting to the others, and drop the connections."""
         self.lookout.close()
-        held, self._held = list(self._held.values()), {}
         try:
-            self.schedules.timeline.release([due.hold for due in held])
+            self._finish_move()
+            self._give_back_held()
             if self.lookout.began:
                 self.schedules.timeline.leave()
                 self.lookout.ended()
         except ServerError as exc:
             logger.warning(
                 "%d claimed entries could not be given back (%s); they are free when their leases end, in %g s",
-                len(held), exc, self.options.lease_s,
+                len(self._held), exc, self.options.lease_s,
             )  # fmt: skip
+        self._held = {}
+        self.schedules.wires.close()
         self.schedules.server.close()
 
     # -- One turn
@@ -144,12 +149,12 @@ class Engine:
     def _fire_all(self, dues: list[Due], now_us: int) -> bool:
         """Send what is due and move it on; return False if the broker fails, with all that is unsent given back.
 
-        While a broker that is ours takes one chunk, the next is made.
+        While a broker that is ours takes one chunk, and the entries of the one before are moved on, the next is made.
         """
         started = renewed = time.monotonic()
         runs = self.schedules.last_runs([due.name for due in dues])
         dues, ended = self._inheritance.take(dues, runs, now_us, self._publisher.marks)
-        self._move(ended)
+        self._start_move(ended)
         under_way, making = _Chunk(), _Chunk()
         try:
             for chunk in self._chunks(dues):
@@ -168,11 +173,15 @@ class Engine:
                 self._publisher.start()
                 under_way, making = making, _Chunk()
                 if not self._publisher.keeps_back:
+                    # It refuses no repeat, so nothing more is sent before this is known to have moved on.
                     self._finish(under_way)
+                    self._finish_move()
             self._finish(under_way)
+            self._finish_move()
         except PublishError as exc:
             # What of this the broker has all the same is refused when it comes again.
             self._failed_to_publish([*under_way.dues, *making.dues], exc)
+            self._finish_move()
             self._chunk_size = 1  # which of several it was is told when it is sent alone
             return False
         return True
@@ -195,7 +204,7 @@ class Engine:
                 chunk.moves.append(move)
 
     def _finish(self, chunk: _Chunk) -> None:
-        """Move the entries of a chunk on once the broker has their messages; a chunk is finished once."""
+        """See the entries of a chunk on their way once the broker has their messages; a chunk is finished once."""
         if not chunk.dues:
             return
         refused = self._publisher.finish()
@@ -210,7 +219,7 @@ class Engine:
             self._begin_anew([due for due in chunk.dues if due.name in outdated and due.name in self._held])
             moves = [move for move in moves if move.hold.id not in outdated]
         self._decider.sent([move.hold.id for move in moves])
-        self._move(moves)
+        self._start_move(moves)
         chunk.dues.clear()
 
     def _fire(self, due: Due, last: LastRun, at_us: int) -> Move | None:
@@ -247,13 +256,26 @@ class Engine:
             logger.info("%s was not sent for %s (%s)", spec.name, from_us(nominal_us).isoformat(), reason)
         return Move(due.hold, plan.next_due_us, last, (*self._inheritance.past_of(due.name), *past))
 
-    def _move(self, moves: list[Move]) -> None:
-        if not moves:
+    def _start_move(self, moves: list[Move]) -> None:
+        """Move entries on, once those before them are known to be; they count as held until that is known of them."""
+        self._finish_move()
+        if moves:
+            under_way = self.schedules.start_move(moves)
+            self._moving = under_way, moves, [self._held.pop(move.hold.id) for move in moves]
+
+    def _finish_move(self) -> None:
+        """Return once the entries that are being moved on have been."""
+        if self._moving is None:
             return
-        for name in self.schedules.move(moves):
+        (under_way, moves, dues), self._moving = self._moving, None
+        try:
+            lost = self.schedules.finish_move(under_way)
+        except BaseException:
+            self._held.update({due.name: due for due in dues})  # nobody knows: what has not moved is to be given back
+            raise
+        for name in lost:
             logger.info("%s was moved on or changed by somebody else meanwhile; nothing is repeated", name)
         for move in moves:
-            self._held.pop(move.hold.id, None)
             if self.on_past is not None:
                 for past in move.past:
                     self.on_past(move.hold.id, past)
@@ -332,6 +354,8 @@ class Engine:
         pause_s: float = min(most, least * 2.0 ** min(self._failures, MOST_DOUBLINGS))
         self._failures += 1
         self.lookout.failed()
+        if isinstance(cause, ServerError):
+            self.schedules.wires.distrust(cause)
         said = message % (cause,)
         if isinstance(cause, ServerError) and not isinstance(cause, ServerUnavailableError):
             logger.error("%s; next try in %g s", said, pause_s)

@@ -12,14 +12,15 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from celery_zsched import planner
+from celery_zsched import planner, scripts
 from celery_zsched.connection import Server
 from celery_zsched.entry import EntrySpec, LastRun, OperatorState, Past, decode, encode, is_declared_by
 from celery_zsched.errors import ConflictError, EntryError, NotFoundError, ScheduleError, ZschedError
 from celery_zsched.keys import DEFAULT_PREFIX, SCHEDULE_TIMELINE
 from celery_zsched.stored import FINISHED, Change, Due, Move, State, Stored, Turn, last_run_of, stored_of
-from celery_zsched.timeline import MAX_BATCH, Timeline
+from celery_zsched.timeline import KEEP_DEAD, MAX_BATCH, Timeline
 from celery_zsched.types import SECOND_US, Hold, Item, Located, Outcome, Place, Put
+from celery_zsched.wires import Call, UnderWay, Wires
 
 logger = logging.getLogger("celery.beat.zsched")
 
@@ -67,6 +68,8 @@ class Schedules:
         #: Called by a claimer with what :meth:`remind` was given, when its moment has come.
         self.on_reminded: Callable[[str], None] | None = None
         self.timeline = Timeline(server, SCHEDULE_TIMELINE, prefix=prefix, holder=holder, claimer=claimer)
+        #: Connections for what is not waited for.
+        self.wires = Wires(server, limit=1)
 
     # -- Declaring
 
@@ -312,14 +315,27 @@ class Schedules:
         except (NotFoundError, EntryError, ConflictError):
             pass  # there is nothing to resume, or nobody could
 
-    def move(self, moves: Sequence[Move]) -> list[str]:
-        """Let entries go on to what comes next; return the names that were no longer ours, which were left alone."""
-        going = [(move.hold, move.due_us, move.last.to_json()) for move in moves if move.due_us is not None]
-        ended = [move for move in moves if move.due_us is None]
-        self.remember([(move.hold.id, past) for move in moves for past in move.past])
-        ending = [(move.hold.id, move.hold.token, FINISHED, move.last.to_json()) for move in ended]
-        lost = self.timeline.reschedule(going, linger=True) if going else []
-        return lost + (self.timeline.bury(ending) if ending else [])
+    def start_move(self, moves: Sequence[Move]) -> UnderWay:
+        """Let entries go on to what comes next, and do not wait for it; to be ended by :meth:`finish_move`, or dropped.
+
+        What became of their occurrences is noted before.
+        """
+        calls = self._remembering([(move.hold.id, past) for move in moves for past in move.past])
+        going: list[tuple[scripts.Argument, ...]] = []
+        ending: list[tuple[scripts.Argument, ...]] = []
+        for move in moves:
+            if move.due_us is None:
+                ending.append((move.hold.id, move.hold.token, FINISHED, move.last.to_json()))
+            else:
+                going.append((move.hold.id, move.hold.token, move.due_us, move.last.to_json()))
+        calls += self.timeline.calls("reschedule", [1], going)  # lingering: this one claims again at once
+        calls += self.timeline.calls("bury", [KEEP_DEAD], ending)
+        return self.wires.begin(calls)
+
+    @staticmethod
+    def finish_move(under_way: UnderWay) -> list[str]:
+        """Wait for entries to have moved on; return the names that were no longer ours, which were left alone."""
+        return [name.decode() for lost in Wires.raised(under_way.answers()) for name in lost or ()]
 
     def begin_anew(self, due: Due, above: int) -> bool:
         """Give a claimed entry a new life, of a higher epoch than ``above``, and put it back where it was due.
@@ -338,11 +354,12 @@ class Schedules:
 
     def remember(self, records: Iterable[tuple[str, Past]]) -> None:
         """Note what became of occurrences, given with their entries' names, oldest first; what is known stays so."""
-        rows = list(records) if self.history_limit else []
-        for chunk in _chunks(rows):
-            self.timeline.run(
-                "remember", [self.history_limit, *(word for name, past in chunk for word in (name, past.to_line()))]
-            )
+        for call, args in self._remembering(records):
+            scripts.call(self.server, call.script, call.keys, args)
+
+    def _remembering(self, records: Iterable[tuple[str, Past]]) -> list[tuple[Call, list[scripts.Argument]]]:
+        rows = [(name, past.to_line()) for name, past in records] if self.history_limit else []
+        return self.timeline.calls("remember", [self.history_limit], rows)
 
     def history(self, name: str) -> list[Past]:
         """Return what became of an entry's last occurrences, the newest first."""

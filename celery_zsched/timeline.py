@@ -25,6 +25,7 @@ from celery_zsched.types import (
     Placed,
     Upcoming,
 )
+from celery_zsched.wires import Call
 
 if TYPE_CHECKING:
     from celery_zsched.connection import Server
@@ -73,15 +74,26 @@ class Timeline:
         self.claimer = claimer
         self.keys = TimelineKeys(name, prefix=prefix, levels=levels)
         self.own_bell = self.keys.own(claimer)
-        self._key_names: dict[str, list[str]] = {}
+        self._calls: dict[str, Call] = {}
 
     def run(self, name: str, args: Sequence[scripts.Argument]) -> Any:
         """Call the script ``name`` on this timeline's keys."""
-        script = scripts.load(name)
-        keys = self._key_names.get(name)
-        if keys is None:
-            keys = self._key_names[name] = script.key_names(self.keys, self.own_bell)
-        return scripts.call(self.server, script, keys, args)
+        call = self.call(name)
+        return scripts.call(self.server, call.script, call.keys, args)
+
+    def call(self, name: str) -> Call:
+        """Return the script ``name`` on this timeline's keys, for who sends it by wires of his own."""
+        call = self._calls.get(name)
+        if call is None:
+            script = scripts.load(name)
+            call = self._calls[name] = Call(script, script.key_names(self.keys, self.own_bell))
+        return call
+
+    def calls(
+        self, name: str, head: list[scripts.Argument], rows: Sequence[tuple[scripts.Argument, ...]]
+    ) -> list[tuple[Call, list[scripts.Argument]]]:
+        """Return the script ``name`` with the arguments for some rows, as often as it takes to serve them all."""
+        return [(self.call(name), head + [field for row in chunk for field in row]) for chunk in _chunks(rows)]
 
     # -- Placing
 
@@ -250,8 +262,8 @@ class Timeline:
         self, name: str, head: list[scripts.Argument], rows: Sequence[tuple[scripts.Argument, ...]]
     ) -> list[bytes]:
         found: list[bytes] = []
-        for chunk in _chunks(rows):
-            found += self.run(name, head + [field for row in chunk for field in row])
+        for call, args in self.calls(name, head, rows):
+            found += scripts.call(self.server, call.script, call.keys, args)
         return found
 
     def _by_chunks(

@@ -6,7 +6,7 @@ from typing import Any
 
 from celery_zsched.entry import EntrySpec, OperatorState, build, encode
 from celery_zsched.schedules import Schedules
-from celery_zsched.stored import Due
+from celery_zsched.stored import Due, Move
 from celery_zsched.types import SECOND_US, Item
 
 HOUR_US = 3600 * SECOND_US
@@ -35,3 +35,8 @@ def claimed(schedules: Schedules) -> Due:
 def paused(reason: str = "maintenance") -> OperatorState:
     """Return what an operator has decided."""
     return OperatorState(paused=True, by="me@here", reason=reason, since_us=1)
+
+
+def move(schedules: Schedules, moves: list[Move]) -> list[str]:
+    """Move entries on and wait for it; return the names that were no longer the mover's."""
+    return schedules.finish_move(schedules.start_move(moves))

@@ -11,14 +11,12 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from celery_zsched.errors import EntryError
 
 #: The version that documents are written in.
 VERSION = 1
-
-_R = TypeVar("_R", "LastRun", "OperatorState")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +61,10 @@ class LastRun:
     @classmethod
     def from_json(cls, text: bytes | str | None) -> LastRun:
         """Read the stored form; nothing stored means that nothing has happened yet."""
-        return _read(cls, text)
+        if not text:
+            return _NOTHING_YET
+        document, rest = _read(cls, text)
+        return _NOTHING_YET.but(**document, rest=rest)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +86,10 @@ class OperatorState:
     @classmethod
     def from_json(cls, text: bytes | str | None) -> OperatorState:
         """Read the stored form; nothing stored means that nobody has decided anything."""
-        return _read(cls, text)
+        if not text:
+            return cls()
+        document, rest = _read(cls, text)
+        return cls(**document, rest=rest)
 
 
 _dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
@@ -95,6 +99,18 @@ _FIELDS: dict[type, dict[str, Any]] = {
     cls: {one.name: one.default for one in dataclasses.fields(cls) if one.name != "rest"}
     for cls in (LastRun, OperatorState)
 }
+
+
+#: What the values of those fields are, unless they are None.
+_TYPES: dict[type, dict[str, type]] = {
+    cls: {
+        name: type(default) if default is not None else int if name.endswith("_us") else str
+        for name, default in fields.items()
+    }
+    for cls, fields in _FIELDS.items()
+}
+
+_NOTHING_YET = LastRun()
 
 
 def _write(record: LastRun | OperatorState) -> bytes:
@@ -108,22 +124,22 @@ def _write(record: LastRun | OperatorState) -> bytes:
     return _dumps(document).encode("utf-8", "backslashreplace")
 
 
-def _read(cls: type[_R], text: bytes | str | None) -> _R:
-    if not text:
-        return cls()
+def _read(cls: type, text: bytes | str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields of a stored record that are known, and the others."""
     document = load_object(text, cls.__name__)
-    known = _FIELDS[cls]
-    faults = []
+    known, types = _FIELDS[cls], _TYPES[cls]
+    faults, rest = [], {}
     for name, value in document.items():
-        if name in known:
-            default = known[name]
-            wanted: type = type(default) if default is not None else int if name.endswith("_us") else str
-            if (value is not None or default is not None) and type(value) is not wanted:
-                faults.append(f"{name!r} is {value!r:.100}, not {wanted.__name__}")
+        wanted = types.get(name)
+        if wanted is None:
+            rest[name] = value
+        elif type(value) is not wanted and (value is not None or known[name] is not None):
+            faults.append(f"{name!r} is {value!r:.100}, not {wanted.__name__}")
     if faults:
         raise EntryError(f"a stored {cls.__name__} cannot be read: {'; '.join(faults)}")
-    rest = {name: document.pop(name) for name in list(document) if name not in known}
-    return cls(**document, rest=rest)
+    for name in rest:
+        del document[name]
+    return document, rest
 
 
 def load_object(text: bytes | str, what: str) -> dict[str, Any]:

@@ -26,6 +26,13 @@ OWNERS = ("static", "dynamic")
 LONGEST_NAME = 1024
 
 
+#: The fields that are whole numbers, and the least that each may be.
+_NUMBERS = (
+    ("grace_us", 0), ("misfire_limit", 1), ("count", 1), ("jitter_us", 0), ("start_us", None), ("end_us", None),
+    ("anchor_us", None), ("epoch", 0),
+)  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EntrySpec:
     """One entry. Instants and durations are microseconds; ``None`` means the app's default, or no limit.
@@ -106,14 +113,11 @@ class EntrySpec:
             yield f"its lazy is {lazy!r}, not true or false"
         if self.owner not in OWNERS:
             yield f"its owner is {self.owner!r}, not {' or '.join(map(repr, OWNERS))}"
-        for name, least in (
-            ("grace_us", 0), ("misfire_limit", 1), ("count", 1), ("jitter_us", 0), ("start_us", None), ("end_us", None),
-            ("anchor_us", None), ("epoch", 0),
-        ):  # fmt: skip
+        for name, least in _NUMBERS:
             value = getattr(self, name)
             if value is None and name not in ("jitter_us", "epoch"):
                 continue
-            if not isinstance(value, int) or isinstance(value, bool):
+            if type(value) is not int:
                 yield f"its {name} is {value!r}, not a whole number"
             elif least is not None and value < least:
                 yield f"its {name} is {value}, but cannot be below {least}"

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 from celery_zsched import scripts
 from celery_zsched.timeline import MAX_BATCH, Timeline
-from celery_zsched.transport.wires import Call
 
 logger = logging.getLogger("celery_zsched.transport")
 
@@ -48,14 +47,10 @@ class Desk:
         self.sending = threading.Lock()
         #: Of a queue with a life of its own: consumer that it must outlive -> its life, in seconds.
         self.living: dict[str, float] = {}
-        self.settle_call = self._call("settle")
-        self.extend_call = self._call("extend")
-        self.release_call = self._call("release")
-        self.touch_call = self._call("touch")
-
-    def _call(self, name: str) -> Call:
-        script = scripts.load(name)
-        return Call(script, script.key_names(self.timeline.keys))
+        self.settle_call = timeline.call("settle")
+        self.extend_call = timeline.call("extend")
+        self.release_call = timeline.call("release")
+        self.touch_call = timeline.call("touch")
 
     @property
     def lives(self) -> float:

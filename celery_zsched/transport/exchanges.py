@@ -9,7 +9,7 @@ from typing import Any
 
 from celery_zsched import scripts
 from celery_zsched.keys import TimelineKeys, exchange_timeline
-from celery_zsched.transport.wires import Call, Wires
+from celery_zsched.wires import Call, Wires
 
 logger = logging.getLogger("celery_zsched.transport")
 

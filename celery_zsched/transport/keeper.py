@@ -19,8 +19,8 @@ from celery_zsched.connection import Server
 from celery_zsched.errors import ServerError
 from celery_zsched.timeline import MAX_BATCH
 from celery_zsched.transport.desk import TOKEN_DIGITS, Desk, pairs
-from celery_zsched.transport.wires import Wires
 from celery_zsched.types import SECOND_US
+from celery_zsched.wires import Wires
 
 logger = logging.getLogger("celery_zsched.transport")
 

@@ -10,8 +10,8 @@ from itertools import chain
 from celery_zsched import scripts
 from celery_zsched.errors import ServerUnavailableError
 from celery_zsched.transport.shared import Broker
-from celery_zsched.transport.wires import Call, UnderWay, Wires
 from celery_zsched.types import SECOND_US
+from celery_zsched.wires import Call, UnderWay, Wires
 
 logger = logging.getLogger("celery_zsched.transport")
 

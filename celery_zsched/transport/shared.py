@@ -18,9 +18,9 @@ from celery_zsched.timeline import Timeline
 from celery_zsched.transport.desk import Desk
 from celery_zsched.transport.exchanges import Exchanges
 from celery_zsched.transport.keeper import Keeper
-from celery_zsched.transport.wires import Call, Wires
 from celery_zsched.transport_settings import TransportSettings
 from celery_zsched.types import SECOND_US
+from celery_zsched.wires import Call, Wires
 
 logger = logging.getLogger("celery_zsched.transport")
 
@@ -119,8 +119,7 @@ class Broker:
         calls = self._calls_of(queue)
         found = calls.get(name)
         if found is None:
-            script = scripts.load(name)
-            found = calls[name] = Call(script, script.key_names(self.timeline(queue).keys))
+            found = calls[name] = self.timeline(queue).call(name)
         return found
 
     def publish_call(self, queue: str, level: int) -> Call:

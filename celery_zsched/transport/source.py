@@ -14,7 +14,6 @@ from celery_zsched.timeline import BACKUP_US, MAX_BATCH
 from celery_zsched.transport.appetite import Appetite
 from celery_zsched.transport.desk import TOKEN_DIGITS, Desk, pairs
 from celery_zsched.transport.shared import Broker
-from celery_zsched.transport.wires import Call
 from celery_zsched.types import SECOND_US
 
 logger = logging.getLogger("celery_zsched.transport")
@@ -50,8 +49,7 @@ class Source:
         self.no_ack = no_ack
         self.desk: Desk = broker.desk(queue)
         self.timeline = broker.timeline(queue, claimer=uuid.uuid4().hex[:16])
-        script = scripts.load("claim")
-        self.call = Call(script, script.key_names(self.timeline.keys, self.timeline.own_bell))
+        self.call = self.timeline.call("claim")
         self.bell = self.timeline.keys.bell
         self.own_bell = self.timeline.own_bell
         self.appetite = Appetite()
@@ -83,8 +81,7 @@ class Source:
     def stop(self, *, armed: bool) -> None:
         """End: what was not delivered goes back, others take over the watch, an auto-deleted queue may go."""
         self.give_back()
-        keys = self.timeline.keys
-        leave = Call(scripts.load("leave"), [keys.bell, keys.watch, self.own_bell])
+        leave = self.timeline.call("leave")
         self.broker.keeper.later(lambda wires: wires.call(leave, [self.timeline.claimer, int(armed)]))
         if self.lives_s is not None:
             self.desk.living.pop(self.timeline.claimer, None)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from celery_zsched.lookout import WATCHERS
 from celery_zsched.transport.source import Source
-from celery_zsched.transport.wires import Wires
 from celery_zsched.types import SECOND_US
+from celery_zsched.wires import Wires
 
 #: An idle consumer looks so often whether others still watch for what comes next, in seconds: where somebody did at its
 #: last look, and where there was nothing to watch for. So much later than due, at most, a message is taken whose

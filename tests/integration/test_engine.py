@@ -131,7 +131,16 @@ def test_a_foreign_broker_gets_a_repeat_with_the_same_task_id(foreign: Pair) -> 
     assert len({one.task_id for one in sent}) == 1
 
 
-STEPS = ["claimed", "before sending", "started", "sent", "before the move", "moved"]
+#: Step -> what is called there, and whether the scheduler dies after it or instead of it.
+STEPS = {
+    "claimed": ("last_runs", False),
+    "before sending": ("send", False),
+    "started": ("start", True),
+    "sent": ("finish", True),
+    "before the move": ("start_move", False),
+    "moving": ("start_move", True),
+    "moved": ("finish_move", True),
+}
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -150,10 +159,9 @@ def test_whichever_step_a_scheduler_dies_at_the_occurrence_is_sent_once(ours: Pa
 
         return do_and_die
 
-    of: Any = {"claimed": victim.schedules, "before the move": victim.schedules, "moved": victim.schedules}
-    name = {"claimed": "last_runs", "before sending": "send", "started": "start", "sent": "finish"}.get(step, "move")
-    owner = of.get(step, publisher)
-    setattr(owner, name, after(getattr(owner, name)) if step in ("started", "sent", "moved") else die)
+    name, is_done = STEPS[step]
+    owner = publisher if hasattr(publisher, name) else victim.schedules
+    setattr(owner, name, after(getattr(owner, name)) if is_done else die)
     with pytest.raises(KilledError):
         victim.turn(0)
     finish(heir, ours.schedules, "once")

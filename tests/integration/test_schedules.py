@@ -17,7 +17,7 @@ from celery_zsched.schedules import Schedules
 from celery_zsched.stored import Change, Move, State
 from celery_zsched.types import SECOND_US, Placed
 from celery_zsched.upkeep import adopt_zone
-from tests.entries import HOUR_US, LEASE_US, claimed, entry, paused, put_back
+from tests.entries import HOUR_US, LEASE_US, claimed, entry, move, paused, put_back
 
 Open = Callable[..., Schedules]
 
@@ -54,7 +54,7 @@ def test_a_changed_schedule_is_computed_anew_and_keeps_what_happened_and_what_wa
     put_back(schedules, entry(), 0)
     due = claimed(schedules)
     record = LastRun(nominal_us=due.due_us, fired=7, missed_total=2)
-    schedules.move([Move(due.hold, due.due_us + HOUR_US, record)])
+    move(schedules, [Move(due.hold, due.due_us + HOUR_US, record)])
     schedules.pause("report", paused())
     assert schedules.save(entry("report", 60)) is Change.UPDATED
     stored = schedules.get("report")
@@ -206,7 +206,7 @@ def test_nothing_is_left_of_deleted_entries(schedules: Schedules) -> None:
         if due.name == "quarantined":
             schedules.quarantine(due, "why", last)
         else:
-            schedules.move([Move(due.hold, None if due.name == "finished" else due.due_us + HOUR_US, last)])
+            move(schedules, [Move(due.hold, None if due.name == "finished" else due.due_us + HOUR_US, last)])
     schedules.pause("paused", paused())
     assert all(key.startswith(b"zsched:{schedule}:") for key in schedules.server.client.scan_iter())
     for name in list(schedules.names()):

@@ -16,7 +16,7 @@ from celery_zsched.operations import Site, pause_task
 from celery_zsched.schedules import Schedules
 from celery_zsched.stored import Change, Move, State
 from celery_zsched.types import SECOND_US, Item, from_us
-from tests.entries import HOUR_US, LEASE_US, claimed, entry, paused, put_back
+from tests.entries import HOUR_US, LEASE_US, claimed, entry, move, paused, put_back
 
 Open = Callable[..., Schedules]
 
@@ -30,7 +30,7 @@ def test_an_entry_deleted_while_it_is_sent_stays_deleted(open_schedules: Open) -
     put_back(schedules, entry(), 0)
     due = claimed(schedules)
     operator.delete("report")
-    assert schedules.move([Move(due.hold, due.due_us + HOUR_US, LastRun())]) == ["report"]
+    assert move(schedules, [Move(due.hold, due.due_us + HOUR_US, LastRun())]) == ["report"]
     assert list(schedules.names()) == []
 
 
@@ -40,7 +40,7 @@ def test_an_entry_whose_schedule_changes_while_it_is_sent_goes_by_the_new_one(op
     put_back(schedules, entry(), 0)
     due = claimed(schedules)
     operator.save(entry("report", 60))
-    assert schedules.move([Move(due.hold, due.due_us + HOUR_US, LastRun())]) == ["report"]
+    assert move(schedules, [Move(due.hold, due.due_us + HOUR_US, LastRun())]) == ["report"]
     found = schedules.get("report")
     assert found.state is State.SCHEDULED and found.due_us is not None
     assert found.due_us <= schedules.now_us() + 60 * SECOND_US
@@ -53,7 +53,7 @@ def test_an_entry_whose_arguments_change_while_it_is_sent_moves_on_with_them(ope
     due = claimed(schedules)
     operator.save(entry("report", 3600, "new"))
     assert schedules.get("report").state is State.FIRING
-    assert schedules.move([Move(due.hold, due.due_us + HOUR_US, LastRun(fired=1))]) == []
+    assert move(schedules, [Move(due.hold, due.due_us + HOUR_US, LastRun(fired=1))]) == []
     found = schedules.get("report")
     assert (found.due_us, found.last.fired) == (due.due_us + HOUR_US, 1)
     assert found.spec is not None and found.spec.arguments is not None
@@ -66,7 +66,7 @@ def test_an_entry_paused_while_it_is_sent_stays_paused(open_schedules: Open) -> 
     put_back(schedules, entry(), 0)
     due = claimed(schedules)
     operator.pause("report", paused())
-    assert schedules.move([Move(due.hold, due.due_us + HOUR_US, LastRun())]) == ["report"]
+    assert move(schedules, [Move(due.hold, due.due_us + HOUR_US, LastRun())]) == ["report"]
     assert schedules.get("report").state is State.PAUSED
 
 
@@ -165,7 +165,7 @@ def test_a_finished_entry_stays_so_until_something_is_to_come_again(schedules: S
     schedules.save(once)
     schedules.timeline.park(["once"], "")
     schedules.timeline.unpark(["once"], schedules.now_us())
-    schedules.move([Move(claimed(schedules).hold, None, LastRun(fired=1))])
+    move(schedules, [Move(claimed(schedules).hold, None, LastRun(fired=1))])
     assert (schedules.get("once").state, schedules.get("once").due_us) == (State.FINISHED, None)
     assert schedules.save(once) is Change.UNCHANGED
     with pytest.raises(ConflictError, match=r"'once' is finished, so there is nothing to pause"):
@@ -179,7 +179,7 @@ def sent_so_often(schedules: Schedules, fired: int, *, late_us: int = 0, **rules
     put_back(schedules, entry("report", 3600, **rules), HOUR_US // 2)
     due = claimed(schedules)
     due_us = due.due_us + HOUR_US - late_us
-    schedules.move([Move(due.hold, due_us, LastRun(fired=fired, nominal_us=due_us - HOUR_US))])
+    move(schedules, [Move(due.hold, due_us, LastRun(fired=fired, nominal_us=due_us - HOUR_US))])
     return due_us
 
 

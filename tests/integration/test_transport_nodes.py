@@ -13,7 +13,7 @@ import celery_zsched  # noqa: F401  makes the transport known
 from celery_zsched import scripts
 from celery_zsched.connection import Server
 from celery_zsched.timeline import Timeline
-from celery_zsched.transport.wires import Call, Wires
+from celery_zsched.wires import Call, Wires
 from tests.servers import RunningServer, wait_until
 from tests.stamps import passes
 from tests.topologies import Cluster

@@ -14,7 +14,7 @@ import celery_zsched  # noqa: F401  makes the transport known
 from celery_zsched.connection import Server
 from celery_zsched.errors import ServerUnavailableError
 from celery_zsched.transport import shared
-from celery_zsched.transport.wires import Wires
+from celery_zsched.wires import Wires
 from tests.forwarder import Forwarder
 from tests.servers import RunningServer, wait_until
 

@@ -32,7 +32,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("connection",),
     ("cautions",),
     ("scripts",),
-    ("bell", "signals"),
+    ("bell", "signals", "wires"),
     ("timeline", "stored"),
     ("lookout",),
     ("queues", "schedules"),
