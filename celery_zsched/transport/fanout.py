@@ -243,7 +243,7 @@ class Listener:
                 while changes:
                     answer = self._wire.read_response()
                     self._take(answer)
-                    changes -= answer[0] not in (b"message", b"pmessage", b"pong")
+                    changes -= isinstance(answer, list) and answer[0].endswith(b"subscribe")
         except BaseException:
             self.close()
             raise
