@@ -53,7 +53,9 @@ def build(
 
     ``schedule`` is anything that :func:`~celery_zsched.triggers.from_celery` takes. Times are seconds or timedeltas
     (``grace=math.inf``: however late). ``start`` and ``end`` without a ``tzinfo`` are wall times in the entry's zone,
-    or the app's, read now. ``expires`` is as in Celery, or ``"next"``; among the ``options`` it means the same.
+    or the app's, read now. ``count`` is how many are sent in the entry's whole life: lowered to what was sent, it ends
+    the entry at once; raised, it lets it go on with what is to come. ``expires`` is as in Celery, or ``"next"``; among
+    the ``options`` it means the same.
     """
     faults: list[str] = []
 

@@ -16,6 +16,7 @@ from celery_zsched.operations.standing import moment
 from celery_zsched.operations.whereabouts import Whereabouts, headers_of, whereabouts_of
 from celery_zsched.queues import Queues
 from celery_zsched.schedules import NOTE, REMIND, RESUME
+from celery_zsched.stored import State
 from celery_zsched.types import SECOND_US, Place, Upcoming, names_of
 
 #: How many are handled at once.
@@ -174,12 +175,14 @@ def _periodic(site: Site, limit: int) -> Iterator[tuple[int, Moment]]:
     left = limit
     while left > 0:
         page = site.schedules.timeline.upcoming(min(left, AT_ONCE), last)
-        for stored, one in zip(site.schedules.get_many([one.id for one in page]), page, strict=False):
+        found = {stored.name: stored for stored in site.schedules.get_many([one.id for one in page])}
+        for one in page:
+            stored = found.get(one.id)
             if one.id.startswith(NOTE):
                 what = f"entry:{one.id.removeprefix(RESUME)}" if one.id.startswith(RESUME) else ""
                 named = what or one.id.removeprefix(REMIND)
                 yield one.due_us, Moment(moment(one.due_us) or "", "resume", "", named, None)
-            else:
+            elif stored is not None and stored.state is not State.FINISHED:
                 task = stored.spec.task if stored.spec is not None else ""
                 yield one.due_us, Moment(moment(one.due_us) or "", "periodic", task, one.id, None)
         left -= len(page)

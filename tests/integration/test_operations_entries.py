@@ -17,6 +17,7 @@ import pytest
 from celery_zsched import ConflictError, EntryError, NotFoundError, operations
 from celery_zsched.operations import Site
 from celery_zsched.operations.carrying import Report, read_export, take_in
+from celery_zsched.stored import State
 from celery_zsched.types import to_us
 from tests.programs import Project
 from tests.servers import RunningServer, wait_until
@@ -264,6 +265,32 @@ def test_explain_answers_why_not(site: Site, project: Project) -> None:
     assert (told.outcome, "added only later" in told.because[0]) == ("not sent", True)
     told = operations.explain(site, "young", "2026-01-05T10:30Z")
     assert told.outcome == "none"
+
+
+def test_an_entry_whose_end_or_count_was_lowered_is_finished_by_every_verb(site: Site, project: Project) -> None:
+    """At once, whether a beat runs or not; there is nothing to come of it, and nothing to pause."""
+    add(site, "ended", every=3600)
+    add(site, "counted", every=0.3)
+    beat = project.beat()
+    wait_until(lambda: len(operations.history(site, "counted")) >= 2, what="two to be sent")
+    assert beat.terminate() == 0
+    for name, fields in (("ended", {"end": "now"}), ("counted", {"count": 1})):
+        told = operations.edit(site, name, fields)
+        assert (told.state, told.next, told.changed) == ("finished", None, True)
+        assert operations.next_dues(site, name) == []
+        assert "has run out" in operations.explain(site, name).because[0]
+        for dry_run in (True, False):
+            with pytest.raises(ConflictError, match=f"'{name}' is finished"):
+                operations.pause_task(site, name, dry_run=dry_run)
+    assert {row.entry: row.state for row in operations.all_entries(site)} == {
+        "counted": "finished", "ended": "finished", "declared": "scheduled"
+    }  # fmt: skip
+    assert [row.id for row in operations.timeline(site)] == ["declared"]
+    sent = operations.show(site, "counted")["fired"]
+    assert operations.edit(site, "counted", {"count": sent + 1}).state == "scheduled"
+    project.beat()
+    wait_until(lambda: site.schedules.get("counted").state is State.FINISHED, what="the last one")
+    assert operations.show(site, "counted")["fired"] == sent + 1
 
 
 def test_every_change_is_on_record(site: Site) -> None:
