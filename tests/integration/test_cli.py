@@ -19,7 +19,7 @@ from celery_zsched.entry import LastRun, encode
 from celery_zsched.operations import Site
 from celery_zsched.stored import Move
 from celery_zsched.types import Item
-from tests.entries import HOUR_US, LEASE_US, paused, put_back
+from tests.entries import HOUR_US, LEASE_US, move, paused, put_back
 from tests.programs import Project
 from tests.servers import RunningServer
 
@@ -74,7 +74,7 @@ def of_every_state(project: Project) -> None:
         if due.name == "broken":
             schedules.quarantine(due, "the moon is not full", last)
         elif due.name != "in hand":
-            schedules.move([Move(due.hold, None if due.name == "done" else due.due_us + HOUR_US, last)])
+            move(schedules, [Move(due.hold, None if due.name == "done" else due.due_us + HOUR_US, last)])
     for name in ("later 2", "later 3"):
         Entry(name, "note", 3600, ("secret",), zone="Asia/Tokyo", app=app).save()
     schedules.pause("on hold", paused("kept for the audit"))
