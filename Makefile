@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .PHONY: help demo test lint bench clean
 
 SECONDS ?= 20
-# Most tests wait for something, so three at once suit two cores.
+# Most tests wait for something, so four at once suit two cores.
 PYTEST_ARGS ?= -n 4 --dist worksteal
 BENCH_ARGS ?=
 VENV := .venv
@@ -54,7 +54,8 @@ lint: $(VENV)/installed-dev
 
 test: lint
 	$(BIN)/python -m pytest tests/unit/test_layers.py -q
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not alone'
+	$(BIN)/python -m pytest -m alone
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.all $(BENCH_ARGS)

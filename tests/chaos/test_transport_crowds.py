@@ -112,6 +112,7 @@ def test_a_flood_of_etas_stays_in_the_broker(stamped: Callable[..., Stamped]) ->
             project.send("stamp", n)
         project.until(20, "ran")
         assert connection.default_channel.queue_declare("celery", passive=True).message_count == 0
+    wait_until(lambda: project.counts().leased == 0, what="the last acks")
     counts = project.counts()
     assert (counts.ready, counts.leased, counts.delayed) == (0, 0, 100_000)
     assert stats()["prefetch_count"] == prefetch

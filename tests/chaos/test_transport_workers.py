@@ -192,6 +192,7 @@ def test_a_burst_is_shared_by_idle_workers(stamped: Callable[..., Stamped], pool
     assert len({stamp.pid for stamp in project.stamps("start")}) > concurrency  # more processes than one worker has
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("pool", POOLS)
 def test_tasks_start_at_their_eta(stamped: Callable[..., Stamped], pool: str) -> None:
     """An idle worker starts a task at its ETA, to a few milliseconds and never before, in every pool."""

@@ -189,7 +189,7 @@ def body(ours: Ours, id_: str, task: str) -> bytes:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_pausing_a_hundred_thousand_messages(ours: Ours, server: RunningServer) -> None:
     """The pause is in force within 100 ms, resuming restores the order of all, and no script takes 10 ms."""
     client = server.client()

@@ -57,6 +57,7 @@ def test_a_page_after_an_id_that_is_gone(line: Timeline) -> None:
     assert [one.id for one in line.upcoming(100, first[-1])] == [f"{number:03}" for number in range(50, 100)]
 
 
+@pytest.mark.alone
 def test_large_calls_are_split(line: Timeline, keyspace: redis.Redis) -> None:
     """Calls of more ids than one script handles do for each what they do for one, and no script takes long."""
     count = 2 * MAX_BATCH + 7
