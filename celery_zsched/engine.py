@@ -135,23 +135,24 @@ class Engine:
     # -- One turn
 
     def _claim(self) -> bool:
+        asked = time.monotonic()  # the leases may have begun then, however late the answer comes
         turn = self.schedules.claim(self.options.claim_limit, self._lease_us)
         for name in turn.lost:
             logger.error("the entry %r is lost: its document is gone from the server; save it anew", name)
         self.lookout.claimed(turn.now_us, turn.wake_us, empty=not turn.due)
         self._held = {due.name: due for due in turn.due}
-        sent_all = self._fire_all(turn.due, turn.now_us)
+        sent_all = self._fire_all(turn.due, turn.now_us, asked)
         if len(turn.due) < self.options.claim_limit:
             self._chunk_size = 1
         self.schedules.attend(turn.notes, turn.now_us)
         return sent_all
 
-    def _fire_all(self, dues: list[Due], now_us: int) -> bool:
+    def _fire_all(self, dues: list[Due], now_us: int, renewed: float) -> bool:
         """Send what is due and move it on; return False if the broker fails, with all that is unsent given back.
 
         While a broker that is ours takes one chunk, and the entries of the one before are moved on, the next is made.
         """
-        started = renewed = time.monotonic()
+        started = time.monotonic()
         runs = self.schedules.last_runs([due.name for due in dues])
         dues, ended = self._inheritance.take(dues, runs, now_us, self._publisher.marks)
         self._start_move(ended)

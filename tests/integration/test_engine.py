@@ -101,6 +101,24 @@ def once(schedules: Schedules) -> EntrySpec:
     return entry("once", from_us(schedules.now_us()))
 
 
+def test_a_scheduler_that_hears_late_what_it_claimed_asks_whether_it_is_still_its(foreign: Pair) -> None:
+    """One that stood still for longer than its lease before it read the answer sends nothing that another has sent."""
+    (slow, _), (other, _) = foreign.engine(), foreign.engine()
+    foreign.due(once(foreign.schedules))
+    claim = slow.schedules.claim
+
+    def hear_late(*args: Any, **how: Any) -> Any:
+        turn = claim(*args, **how)
+        finish(other, foreign.schedules, "once")
+        return turn
+
+    slow.schedules.claim = hear_late  # type: ignore[method-assign]
+    slow.turn(0)
+    assert len(foreign.sent()) == 1
+    slow.close()
+    other.close()
+
+
 def overtaken(pair: Pair) -> list[Sent]:
     """Let one scheduler claim a due entry, stand still until the other has sent it, and then go on."""
     (slow, publisher), (other, _) = pair.engine(), pair.engine()
