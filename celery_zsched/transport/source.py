@@ -27,6 +27,9 @@ RECHECK_S = 0.02
 #: A consumer without credit looks after its links so often, in seconds.
 REST_S = 1.0
 
+#: How many redelivered messages of one claim the log names; of the others it tells how many they are.
+NAMED = 5
+
 
 class Source:
     """Claims from one queue for one consumer.
@@ -156,7 +159,7 @@ class Source:
 
     def _troubles(self, answer: list[Any]) -> tuple[int, list[str]]:
         words: Sequence[bytes] = answer[2]
-        left, stale, buried = 0, [], []
+        left, stale, buried, over = 0, [], [], []
         for at in range(0, len(words), 2):
             word, said = words[at], words[at + 1].decode()
             if word == b"left":
@@ -176,27 +179,38 @@ class Source:
                     said, self.queue,
                 )  # fmt: skip
             elif word == b"over":
-                self._taken_over(said, answer)
+                over.append(said)
             elif word == b"expired":
                 logger.info("message %s of queue %s has expired and is not delivered", said, self.queue)
             else:
                 logger.error("message %s of queue %s had lost its body and is dropped", said, self.queue)
+        if over:
+            self._taken_over(over, answer)
         if buried and self._on_buried is not None:
             self._on_buried(self.queue, buried)
         return left, stale
 
-    def _taken_over(self, said: str, answer: list[Any]) -> None:
-        """Log that a message came whose last holder has fallen silent."""
-        record, _, id_ = said.partition("\n")
-        token, count, holder = record.split(" ", 2)
-        for at in range(3, len(answer), 5):
-            if answer[at].decode() == id_:
-                logger.warning(
-                    "task %s[%s] is redelivered: %s claimed it %.1f s ago and has fallen silent, so that its lease has "
-                    "ended; this is delivery %d",
-                    wire_format.task_name(answer[at + 1]) or "?", id_, holder or "a worker",
-                    (int(answer[0]) - int(token)) / SECOND_US, int(count) + 1,
-                )  # fmt: skip
+    def _taken_over(self, over: Sequence[str], answer: list[Any]) -> None:
+        """Log that messages came whose last holders have fallen silent: some by name, of a crowd how many more."""
+        bodies = {answer[at]: answer[at + 1] for at in range(3, len(answer), 5)}
+        came = []
+        for said in over:
+            record, _, id_ = said.partition("\n")
+            if (body := bodies.get(id_.encode())) is not None:
+                came.append((id_, body, *record.split(" ", 2)))
+        for id_, body, token, count, holder in came[:NAMED]:
+            logger.warning(
+                "task %s[%s] is redelivered: %s claimed it %.1f s ago and has fallen silent, so that its lease has "
+                "ended; this is delivery %d",
+                wire_format.task_name(body) or "?", id_, holder or "a worker",
+                (int(answer[0]) - int(token)) / SECOND_US, int(count) + 1,
+            )  # fmt: skip
+        if len(came) > NAMED:
+            holders = sorted({holder or "a worker" for *_, holder in came})
+            logger.warning(
+                "%d more messages of queue %s are redelivered like these, of %s",
+                len(came) - NAMED, self.queue, ", ".join(holders),
+            )  # fmt: skip
 
 
 def wakes_in(sources: Sequence[Source], now: float) -> float | None:

@@ -140,6 +140,24 @@ def test_a_message_of_one_who_fell_silent_comes_with_a_line_in_the_log(
     )
 
 
+def test_a_crowd_of_those_comes_with_few_lines(
+    connect: Callable[..., Client], caplog: pytest.LogCaptureFixture
+) -> None:
+    """When a worker with much at hand falls silent, some are named and the others counted."""
+    client = connect()
+    for n in range(40):
+        client.send("x", headers={"task": "app.long", "id": f"t-{n}"})
+    other = client.channel.broker.timeline("q")
+    other.holder = "dead@there"
+    assert len(other.claim(40, 1000).items) == 40
+    client.consume("q", prefetch=100)
+    client.all(40)
+    lines = [record.getMessage() for record in caplog.records if "redelivered" in record.getMessage()]
+    told = [line for line in lines if line.startswith("task app.long[")]
+    others = [int(line.split()[0]) for line in lines if line.endswith("like these, of dead@there")]
+    assert len(told) + sum(others) == 40 and len(lines) <= 12, lines
+
+
 def test_too_many_hand_backs_end_with_the_dead(connect: Callable[..., Client]) -> None:
     """After the delivery limit a message is set aside; the queue's own limit has the last word."""
     client = connect(delivery_limit=2)
