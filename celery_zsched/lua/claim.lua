@@ -12,7 +12,7 @@
 --          {word, id, ...} of what went wrong (lost: no body is left; buried: delivery limit reached; cancelled: while
 --          it was with somebody whose lease has ended, so that it is deleted; over: taken over from somebody whose
 --          lease has ended, 'token count holder' of his claim and after a newline the id; stale: a settle
---          by somebody who no longer holds the id; left: with a number, how many at least are due and were not taken;
+--          by somebody who no longer holds the id; left: with a number, how many at least are free and were not taken;
 --          expired: was not wanted any more), then five per item: id, body, token, count, due
 -- RULES: 1, 2, 3, 4 (settling), 5, 6 (of idle claimers one wakes for the next due moment and one a little later)
 -- @flags allow-oom
@@ -282,8 +282,13 @@ local function next_moment()
   return soonest
 end
 
--- How many are left that are due, as far as one level tells: what a caller needs to choose its next limit.
+-- How many are left that are free, as far as ended leases or one level tell: what a caller needs to choose its next
+-- limit.
 local function ready_left()
+  local over = call('ZCOUNT', leases, '-inf', stamp(now))
+  if over > 0 then
+    return over
+  end
   for level = 1, #timelines do
     local count = call('ZCOUNT', timelines[level], '-inf', stamp(now))
     if count > 0 then
