@@ -149,8 +149,9 @@ class Model:
         items = [self._take(id_, now, lease, holder) for id_ in taken]
         left: list[int] = [0]
         if limit and len(taken) == limit:
+            over = len(self._in_order(Place.LEASED, now))
             waiting = [self.entries[id_].level for id_ in self._in_order(Place.WAITING, now)]
-            left = [waiting.count(level) for level in sorted(set(waiting))] or left
+            left = [over] if over else [waiting.count(level) for level in sorted(set(waiting))] or left
         return Batch(now, None, items, [], buried, stale, left[0])
 
     def _in_order(self, place: Place, now: int) -> list[str]:
