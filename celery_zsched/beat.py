@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from datetime import timedelta
 from functools import partial
 from typing import Any, NoReturn
 
@@ -18,10 +19,12 @@ from celery_zsched.engine import Engine, Options
 from celery_zsched.entry import EntrySpec, Past, from_beat_schedule
 from celery_zsched.errors import ConfigurationError, ServerError, ZschedError
 from celery_zsched.events import Announcer
+from celery_zsched.lookout import SET_BACK_US
 from celery_zsched.operations.guarding import undefined_blackouts
 from celery_zsched.operations.holding import end_pause
+from celery_zsched.operations.reanchoring import REMEDY, Lead, lead
 from celery_zsched.publishing import CeleryPublisher
-from celery_zsched.roll import Roll
+from celery_zsched.roll import Roll, beats_of
 from celery_zsched.settings import Settings
 from celery_zsched.types import SECOND_US
 from celery_zsched.upkeep import Marks, adopt_zone
@@ -79,6 +82,7 @@ class Scheduler(beat.Scheduler):
                 self._install()
                 self._publisher.warm()
                 self._caution()
+                self._tell_of_an_earlier_clock()
             pause_s = self._engine.turn(self.max_interval)
             if not pause_s and not self._roll.call():
                 logger.error(
@@ -88,6 +92,7 @@ class Scheduler(beat.Scheduler):
                     self.schedules.server.masked,
                 )
                 self._installed = False
+            self._tell_of_the_clock()
             return pause_s
         except ServerError as exc:
             return self._engine.back_off("the schedule cannot be reached: %s", exc)
@@ -150,6 +155,37 @@ class Scheduler(beat.Scheduler):
         for caution in (cautions.eviction(server), cautions.clock(self.schedules.now_us())):
             if caution:
                 logger.warning("%s", caution)
+
+    def _tell_of_the_clock(self) -> None:
+        """Tell if the server's clock was set back meanwhile, and what that keeps waiting."""
+        back_us = self._engine.lookout.set_back_us
+        if not back_us:
+            return
+        found = lead(self.schedules)
+        self._engine.lookout.set_back_us = 0  # only now: what cannot be looked at is told of in another turn
+        if found.waiting:
+            self._tell_of_lead(f"is {timedelta(seconds=back_us // SECOND_US)} behind what it was", found)
+        else:
+            logger.warning(
+                "the clock of %s is %s behind what it was: it was set back; no entry is ahead of it",
+                self.schedules.server.masked, timedelta(seconds=back_us // SECOND_US),
+            )  # fmt: skip
+
+    def _tell_of_an_earlier_clock(self) -> None:
+        """Tell if the server's clock was set back before this beat started, and if that keeps anything waiting."""
+        now_us = self.schedules.now_us()
+        back_us = max((beat.at_us for beat in beats_of(self.schedules)), default=now_us) - now_us
+        found = lead(self.schedules) if back_us > SET_BACK_US else None
+        if found is not None and found.waiting:
+            at_least = timedelta(seconds=back_us // SECOND_US)
+            self._tell_of_lead(f"is {at_least} or more behind what it was when a beat last called", found)
+
+    def _tell_of_lead(self, behind: str, found: Lead) -> None:
+        logger.error(
+            "the clock of %s %s: it was ahead and was set back, or another server has taken over. %s, so nothing of "
+            "them is sent before it has caught up. Once the clock is right, let them go on with `%s`",
+            self.schedules.server.masked, behind, found, REMEDY,
+        )  # fmt: skip
 
     def _caution_blackouts(self, specs: list[EntrySpec]) -> None:
         for name, entries in undefined_blackouts(self.schedules, specs).items():

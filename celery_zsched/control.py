@@ -1,4 +1,4 @@
-"""``celery control pause_task | resume_task | run_task | cancel_task`` and ``celery inspect schedule | paused | …``.
+"""``celery control pause_task | resume_task | run_task | …`` and ``celery inspect schedule | paused | …``.
 
 Workers and the shell know them once this module is imported. Every worker hears a command and each does it; since the
 effect is on the server and doing it twice is doing it once, all of them answer with the same standing, and one of them
@@ -168,6 +168,24 @@ def cancel_task(
         return operations.cancel_once(site, name, reason=reason or None, request=request)
 
     return _answer(state, cancel_task, cancel, target, by, request, rest, reason=reason)
+
+
+@control_command(args=[("target", addressed), ("reason", str)], signature="ENTRY [REASON]")
+def reanchor_task(
+    state: Any,
+    target: Target = None,
+    reason: str | None = None,
+    request: str | None = None,
+    by: str | None = None,
+    **rest: Any,
+) -> dict[str, Any]:
+    """Let a periodic task go on that waits for what is far off, as the server's clock was ahead; '*' for all such."""
+
+    def reanchor(site: operations.Site, name: str, request: str | None) -> Any:
+        verb: Any = operations.reanchor_tasks if operations.is_pattern(name) else operations.reanchor_task
+        return verb(site, name, reason=reason or None)
+
+    return _answer(state, reanchor_task, reanchor, target, by, request, rest, reason=reason)
 
 
 @control_command(visible=False)

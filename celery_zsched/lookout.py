@@ -22,6 +22,13 @@ logger = logging.getLogger("celery.beat.zsched")
 #: How many looks one blocking pop outlives. Looks are what finds a dead link, so the pop itself may stay for long.
 LOOKS_PER_POP = 4
 
+#: The server's clock was set back if it is further behind than this, in microseconds, than it must be by what it was
+#: before: a shorter step keeps nothing waiting that is worth a word.
+SET_BACK_US = 5 * SECOND_US
+
+#: Clocks that are steered differ in their pace by no more than one part in so many.
+PACE = 2000
+
 #: So many claimers watch for what comes next: one, and one in case that one dies.
 WATCHERS = 2
 
@@ -47,6 +54,11 @@ class Lookout:
         self._label = label
         #: The server's clock minus ours (monotonic), in microseconds, as of the last answer.
         self._offset_us: int | None = None
+        #: Our clock as of the last answer, and as of the question whose answer comes next.
+        self._heard_us = 0
+        self._asked_us = 0
+        #: By how much the server's clock was set back since somebody looked, in microseconds; they set it to 0 again.
+        self.set_back_us = 0
         #: Our clock at which to claim or to look, and whether to look only.
         self._until = 0.0
         self._look_only = False
@@ -78,7 +90,7 @@ class Lookout:
 
     def claimed(self, now_us: int, wake_us: int | None, *, empty: bool) -> None:
         """Note the answer to a claim: the server's clock, the moment to claim again, and whether nothing was due."""
-        self._offset_us = now_us - time.monotonic_ns() // 1000
+        self.heard(now_us, self._asked_us)
         self.began = True
         self.nothing_waits = empty and wake_us is None
         if not empty:
@@ -89,12 +101,27 @@ class Lookout:
             self._guarding = wake_us is None
             self._plan(self._guard_s if self._guarding else self._block_s, look_only=True)
 
+    def heard(self, now_us: int, asked_us: int) -> None:
+        """Note the server's clock, as it answers what was asked at ``asked_us`` on our clock (monotonic)."""
+        if self._offset_us is not None:
+            # An answer that was long on its way lets the clock seem to be behind; when it was asked it was not later.
+            behind_us = asked_us + self._offset_us - now_us
+            if behind_us > SET_BACK_US + max(0, asked_us - self._heard_us) // PACE:
+                self.set_back_us += behind_us
+        self._heard_us = time.monotonic_ns() // 1000
+        self._offset_us = now_us - self._heard_us
+
     def failed(self) -> None:
         """Note that nothing is known: the next wait ends at once."""
         self._until = 0.0
 
     def wait(self, patience_s: float) -> bool:
         """Wait up to ``patience_s`` seconds; return whether it is time to claim."""
+        claims = self._wait(patience_s)
+        self._asked_us = time.monotonic_ns() // 1000
+        return claims
+
+    def _wait(self, patience_s: float) -> bool:
         if not self.waiting:
             return True
         if self._listen(min(patience_s, self._until - time.monotonic())):

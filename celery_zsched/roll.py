@@ -127,6 +127,10 @@ class Roll:
         news = self._engine.lookout.connected_as not in ("", self._shown_as)
         if now_us is None or (since_s < every_s and not news):
             return True
+        # An idle beat hears by this alone that the server's clock was set.
+        asked_us = time.monotonic_ns() // 1000
+        now_us = self._schedules.now_us()
+        self._engine.lookout.heard(now_us, asked_us)
         with self._schedules.server.translated("calling the roll"):
             fresh = self._client().hset(
                 self._keys.beats, self._schedules.timeline.claimer, self._record(now_us).to_json()

@@ -64,7 +64,7 @@ def valkey(_shared_servers: Callable[[str], RunningServer]) -> RunningServer:
 
 @pytest.fixture
 def start_server() -> Iterator[Callable[..., RunningServer]]:
-    """Start servers of this test's own: ``start_server(kind, aof=…, tcp=…, tls=…, config={…})``."""
+    """Start servers of this test's own: ``start_server(kind, aof=…, tcp=…, tls=…, config={…}, env={…})``."""
     with contextlib.ExitStack() as started:
         yield lambda *args, **kwargs: started.enter_context(RunningServer(*args, **kwargs))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
+from celery_zsched import planner
 from celery_zsched.entry import EntrySpec, OperatorState, build, encode
 from celery_zsched.schedules import Schedules
 from celery_zsched.stored import Due, Move
-from celery_zsched.types import SECOND_US, Item
+from celery_zsched.types import SECOND_US, Item, Put
 
 HOUR_US = 3600 * SECOND_US
 LEASE_US = 10 * SECOND_US
@@ -35,6 +37,17 @@ def claimed(schedules: Schedules) -> Due:
 def paused(reason: str = "maintenance") -> OperatorState:
     """Return what an operator has decided."""
     return OperatorState(paused=True, by="me@here", reason=reason, since_us=1)
+
+
+def sent_ahead(schedules: Schedules, name: str, by_us: int) -> None:
+    """Let an entry stand as if it had been sent last when the server's clock was ``by_us`` ahead."""
+    stored = schedules.get(name)
+    assert stored.spec is not None
+    nominal_us, following_us = islice(planner.nominals(stored.spec, schedules.now_us() + by_us), 2)
+    schedules.timeline.put([Item(name, stored.located.body, following_us, mode=Put.REPLACE)])
+    note = stored.last.but(nominal_us=nominal_us, next_nominal_us=following_us).to_json()
+    client: Any = schedules.server.client
+    client.hset(schedules.timeline.keys.notes, name, note)
 
 
 def move(schedules: Schedules, moves: list[Move]) -> list[str]:

@@ -195,8 +195,10 @@ class RunningServer:
         cluster: bool = False,
         sentinel_text: str | None = None,
         config: dict[str, str] | None = None,
+        env: dict[str, str] | None = None,
     ) -> None:
         self.kind = kind
+        self._env = env or {}
         self.program = program_of(kind)
         # Short, because the path of a socket may have about 100 characters.
         self.directory = Path(tempfile.mkdtemp(prefix="zs-"))
@@ -295,8 +297,9 @@ class RunningServer:
         if sys.platform == "linux":
             command = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, *command]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={**os.environ, **self._env},
+        )  # fmt: skip
         wait_until(self._answers, what=f"{self.kind} to start")
 
     def _answers(self) -> bool:

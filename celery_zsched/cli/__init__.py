@@ -33,6 +33,7 @@ _SECTIONS = {
         "run": "running",
         "backfill": "running",
         "blackout": "doctoring",
+        "reanchor": "reanchoring",
     },
     "Hold back and cancel: periodic tasks, task names, queues, single tasks": {
         "pause": "pausing",

@@ -30,9 +30,9 @@ class LastRun:
     fired_us: int | None = None
     cause: str | None = None
     task_id: str | None = None
-    #: How many were sent in this life.
+    #: How many were sent; a new life after the clock was set back keeps it.
     fired: int = 0
-    #: How many were due but not sent, since the last one that was, and in this life.
+    #: How many were due but not sent, since the last one that was, and in all.
     missed: int = 0
     missed_total: int = 0
     #: Why the last one that was not sent was not (``misfire``, ``overlap``, ``blackout``), and its nominal time.

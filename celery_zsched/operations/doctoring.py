@@ -14,6 +14,7 @@ from celery_zsched.keys import SCHEDULE_TIMELINE, ScheduleKeys, TimelineKeys, pa
 from celery_zsched.operations.guarding import undefined_blackouts
 from celery_zsched.operations.liveness import beats, health
 from celery_zsched.operations.planning import plan
+from celery_zsched.operations.reanchoring import REMEDY, lead, named
 from celery_zsched.operations.site import Site
 from celery_zsched.types import SECOND_US
 
@@ -60,7 +61,7 @@ def doctor(site: Site) -> list[Finding]:
                 "set broker_url = 'zsched+redis://…' for both",
             )
         )  # fmt: skip
-    for check in (_leftovers, _beats, _declared, _blackouts, _options):
+    for check in (_leftovers, _beats, _ahead, _declared, _blackouts, _options):
         findings += _guarded(check.__name__.removeprefix("_"), lambda check=check: check(site))  # type: ignore[misc]
     return findings
 
@@ -227,6 +228,24 @@ def _beats(site: Site) -> Iterator[Finding]:
                 "clocks", LOOK, f"the clock of the beat on {beat.host} is {beat.clock_offset_s:+.3f} s off",
                 "set its clock; due times follow the server's all the same",
             )  # fmt: skip
+
+
+def _ahead(site: Site) -> Iterator[Finding]:
+    """Yield whether entries are ahead of the server's clock."""
+    found = lead(site.schedules)
+    if found.waiting:
+        yield Finding(
+            "ahead", BAD, f"{found}, which was set back: not sent before the clock has caught up", REMEDY,
+        )  # fmt: skip
+    if found.finished:
+        yield Finding(
+            "ahead", LOOK,
+            "entries that have run out were sent for moments still to come, since the server's clock was ahead: "
+            + named(found.finished),
+            "celery zsched reanchor NAME, for those that are to be sent again then",
+        )  # fmt: skip
+    if not found.waiting and not found.finished:
+        yield Finding("ahead", GOOD, "no entry is ahead of the server's clock")
 
 
 def _declared(site: Site) -> Iterator[Finding]:

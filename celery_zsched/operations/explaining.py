@@ -15,6 +15,7 @@ from celery_zsched.operations.guarding import Closings, Pauses, closings_of, fir
 from celery_zsched.operations.listing import blackout_notices
 from celery_zsched.operations.liveness import beats
 from celery_zsched.operations.moments import moment_us
+from celery_zsched.operations.reanchoring import notices as clock_notices
 from celery_zsched.operations.records import Record, audit
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment, paused_by
@@ -59,7 +60,7 @@ def explain(site: Site, target: str, at: str | None = None) -> Explanation:
     """
     stored = find_entry(site, target)
     now_us = site.schedules.now_us()
-    now = _standing_now(site, stored, now_us)
+    now = [*_standing_now(site, stored, now_us), *clock_notices(stored, now_us, site.schedules.zone)]
     if at is None or stored.spec is None:
         return Explanation(stored.name, stored.state.value, None, None, stored.state.value, now)
     spec = stored.spec
@@ -92,7 +93,7 @@ def _what_became(site: Site, stored: Stored, spec: EntrySpec, nominal_us: int, n
     because = _paused_then(site, stored, nominal_us)
     if because:
         return "not sent", because
-    if nominal_us < spec.epoch:
+    if nominal_us < spec.epoch <= now_us:
         return "not sent", [f"the entry was added only later, at {moment(spec.epoch)}"]
     later = [one for one in past if one.outcome == "sent" and one.nominal_us > nominal_us and one.missed]
     if later:

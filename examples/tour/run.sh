@@ -131,6 +131,16 @@ check "scheduled" zsched resume report
 check "paused" control pause_task report "by remote control"
 check "scheduled" control resume_task report
 
+echo "# After the server's clock was wrong"
+echo
+scene ahead report
+check "1 entry is ahead" ! zsched doctor
+check "reanchor report" zsched explain report
+check "would be scheduled" zsched reanchor --ahead --dry-run
+check "scheduled" zsched reanchor --ahead --reason "the clock was days ahead"
+check "not ahead" zsched reanchor report
+check "not ahead" control reanchor_task report
+
 echo "# Pause and resume: a task name, a queue, one message"
 echo
 scene wait tour-1

@@ -4,11 +4,14 @@ import json
 import shelve
 import sys
 from datetime import datetime, timezone
+from itertools import islice
 
 from celery.beat import ScheduleEntry
 from celery.schedules import schedule
 
+from celery_zsched import planner
 from celery_zsched.operations import Site
+from celery_zsched.types import Item, Put
 from examples.tour.app import app
 
 
@@ -39,6 +42,16 @@ def redbeat(name: str) -> None:
     client.zadd("redbeat::schedule", {f"redbeat:{name}": 1.0})
 
 
+def ahead(name: str) -> None:
+    """Let an entry stand as if it had been sent while the server's clock was days ahead."""
+    schedules = Site.of(app).schedules
+    stored = schedules.get(name)
+    nominal_us, following_us = islice(planner.nominals(stored.spec, schedules.now_us(), zone=schedules.zone), 1, 3)
+    schedules.timeline.put([Item(name, stored.located.body, following_us, mode=Put.REPLACE)])
+    note = stored.last.but(nominal_us=nominal_us, next_nominal_us=following_us).to_json()
+    schedules.server.client.hset(schedules.timeline.keys.notes, name, note)
+
+
 def celerybeat(path: str) -> None:
     """Write the file of Celery's own scheduler."""
     last = datetime(2026, 11, 1, tzinfo=timezone.utc)
@@ -46,5 +59,9 @@ def celerybeat(path: str) -> None:
         store["entries"] = {"old": ScheduleEntry("old", "tour.work", last, 5, schedule(900.0), (4,), {}, {}, app=app)}
 
 
+SCENES = {
+    "wait": wait, "slow": slow, "dead": dead, "redbeat": redbeat, "ahead": ahead, "celerybeat": celerybeat,
+}  # fmt: skip
+
 if __name__ == "__main__":
-    {"wait": wait, "slow": slow, "dead": dead, "redbeat": redbeat, "celerybeat": celerybeat}[sys.argv[1]](sys.argv[2])
+    SCENES[sys.argv[1]](sys.argv[2])

@@ -13,7 +13,8 @@ import kombu
 import pytest
 
 import celery_zsched  # noqa: F401  makes the transport known
-from tests.servers import RunningServer, missing
+from tests import clocks
+from tests.servers import RunningServer
 from tests.stamps import Stamped
 
 HOUR_S = 3600
@@ -43,10 +44,7 @@ FIRST = 'app.send_task("first")'
 @pytest.fixture
 def faketime() -> dict[str, str]:
     """What makes a process's clock wrong, but for how much."""
-    library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
-    if library is None:
-        missing("there is no libfaketime; install Debian's faketime")
-    return {"LD_PRELOAD": str(library), "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    return clocks.faketime()
 
 
 @pytest.mark.parametrize(("offset", "said"), [("-1h", "behind"), ("+1h", "ahead of")])

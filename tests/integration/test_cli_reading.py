@@ -230,7 +230,7 @@ def test_json_has_the_fields_that_are_documented(shell: Shell) -> None:
     for command, line in (
         ("`list`", "list here"),
         ("`next`", "next here"),
-        ("`pause`, `resume`, `add`, `edit` of entries", "pause here --reason x"),
+        ("`pause`, `resume`, `add`, `edit`, `reanchor` of entries", "pause here --reason x"),
         ("`pause`, `resume` of messages", "pause id:t-1"),
         ("`paused`", "paused"),
         ("`run`, `backfill`", "run here"),

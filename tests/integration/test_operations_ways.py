@@ -14,6 +14,7 @@ import celery_zsched.control  # noqa: F401  (every `celery` command imports it; 
 from celery_zsched import ConflictError, EntryError, NotFoundError, operations
 from celery_zsched.operations import Site
 from celery_zsched.types import Hold
+from tests.entries import HOUR_US, sent_ahead
 from tests.programs import Project
 from tests.servers import RunningServer, wait_until
 
@@ -82,6 +83,11 @@ def resumed_first(target: str) -> Callable[[Ways], Any]:
     return lambda ways: operations.resume_task(ways.site, target)
 
 
+def day_ahead(ways: Ways) -> None:
+    """Let an entry be ahead of the clock by a day."""
+    sent_ahead(ways.site.schedules, "hourly", 24 * HOUR_US)
+
+
 def one_waits(ways: Ways) -> None:
     """Let exactly one message of the task wait."""
     operations.cancel_task(ways.site, "task:other")
@@ -122,6 +128,14 @@ VERBS = [
     Verb(
         "resume many", ("resume", "hour*"), "resume_task", {"target": "hour*"},
         lambda ways: operations.resume_tasks(ways.site, "hour*"), paused_first("entry:hourly"),
+    ),
+    Verb(
+        "reanchor", ("reanchor", "hourly"), "reanchor_task", {"target": "hourly"},
+        lambda ways: operations.reanchor_task(ways.site, "hourly"), day_ahead,
+    ),
+    Verb(
+        "reanchor many", ("reanchor", "--ahead"), "reanchor_task", {"target": "*"},
+        lambda ways: operations.reanchor_tasks(ways.site), day_ahead,
     ),
     Verb(
         "run entry", ("run", "hourly", "--request", "1"), "run_task", {"target": "hourly", "request": "2"},
