@@ -67,7 +67,7 @@ class EntrySpec:
     count: int | None = None
     #: Each occurrence is due up to so much after its nominal time, by a hash.
     jitter_us: int = 0
-    #: How long after it is sent a message is of use; ``"next"``: until the next nominal time.
+    #: How long after it is sent a message is of use; ``"next"``: until the next occurrence is due.
     expires: int | Literal["next"] | None = None
     #: Names of windows in which nothing is sent.
     blackouts: tuple[str, ...] = ()

@@ -206,7 +206,7 @@ def _conclude(
     missed = total - len([at_us for at_us in chosen if at_us != last.buffered_us]) - kept + dropped
     expires_us = None
     if spec.expires == "next":
-        expires_us = following_us
+        expires_us = None if following_us is None else due_of(spec, following_us, zone=zone)
     elif spec.expires is not None:
         expires_us = now_us + spec.expires
     sends: list[Send] = []

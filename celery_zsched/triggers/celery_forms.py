@@ -10,7 +10,7 @@ from celery import schedules
 from celery_zsched.errors import ScheduleError
 from celery_zsched.triggers.at import At
 from celery_zsched.triggers.base import Trigger
-from celery_zsched.triggers.crontab import Crontab
+from celery_zsched.triggers.crontab import FIELDS, Crontab
 from celery_zsched.triggers.crontext import CronText
 from celery_zsched.triggers.custom import Custom
 from celery_zsched.triggers.interval import Interval
@@ -23,6 +23,19 @@ _ZONED_CRONTABS = ("django_celery_beat.", "TzAwareCrontab")
 
 #: redbeat's wrapper around a dateutil rule.
 _REDBEAT_RULE = ("redbeat.schedules", "rrule")
+
+#: Celery's classes, with the attributes in which each keeps what it was made of.
+_CELERY_KINDS: dict[type, tuple[str, ...]] = {
+    schedules.schedule: ("run_every", "relative"),
+    schedules.crontab: tuple(f"{start}{name}" for name in FIELDS for start in ("_orig_", "")),
+    schedules.solar: ("event", "lat", "lon"),
+}
+
+#: Names that decide when a schedule is due though Celery's classes do not have them.
+_DECIDING = frozenset({"next_after", "follows_real_time", "nowfun"})
+
+#: Names that Celery's classes have and that do not decide it; the zone is asked for besides.
+_INDIFFERENT = frozenset({"tz", "human_seconds", "from_string"})
 
 
 def from_celery(
@@ -52,28 +65,46 @@ def _convert(schedule: Any, relative: bool, app_zone: str | None) -> Trigger:
     if isinstance(schedule, datetime):
         return At(schedule)
     kind = type(schedule)
-    if kind is schedules.schedule:
+    base = celery_kind(schedule)
+    if base is schedules.schedule:
         if schedule.run_every is None:
             raise ScheduleError("celery.schedules.schedule() without run_every says nothing; give it an interval")
         own = _own_zone(schedule, app_zone) if schedule.relative or relative else None
         return Interval.of(schedule.run_every, relative=schedule.relative or relative, zone=own)
     prefix, name = _ZONED_CRONTABS
-    if kind is schedules.crontab or (kind.__module__.startswith(prefix) and kind.__name__ == name):
-        return Crontab(
-            schedule._orig_minute,
-            schedule._orig_hour,
-            schedule._orig_day_of_week,
-            schedule._orig_day_of_month,
-            schedule._orig_month_of_year,
-            _own_zone(schedule, app_zone),
-        )
-    if kind is schedules.solar:
+    if base is schedules.crontab or (kind.__module__.startswith(prefix) and kind.__name__ == name):
+        return Crontab.of(schedule, _own_zone(schedule, app_zone))
+    if base is schedules.solar:
         return Solar(schedule.event, schedule.lat, schedule.lon)
     if kind.__module__ == "dateutil.rrule":
         return Recurrence.of(schedule)
     if (kind.__module__, kind.__name__) == _REDBEAT_RULE:
         return Recurrence.of(schedule.rrule)
     return Custom.of(schedule, _own_zone(schedule, app_zone))
+
+
+def celery_kind(schedule: Any) -> type | None:
+    """Return which of Celery's three classes a schedule is of, by itself or by a subclass that decides nothing anew.
+
+    A subclass decides anew if it, or a class mixed into it, defines what Celery's class has, or a ``next_after``; what
+    is about making, storing, comparing and showing the object decides nothing, nor does a plain value where Celery's
+    class has one.
+    """
+    kind = type(schedule)
+    base = next((each for each in kind.__mro__ if each in _CELERY_KINDS), None)
+    if base is None or not all(hasattr(schedule, name) for name in _CELERY_KINDS[base]):
+        return None
+    for cls in kind.__mro__:
+        for name, value in vars(cls).items() if cls not in base.__mro__ else ():
+            if name in _CELERY_KINDS[base]:
+                decides = hasattr(value, "__get__")
+            elif name.startswith("__"):
+                decides = name == "__getattribute__"
+            else:
+                decides = name in _DECIDING or (hasattr(base, name) and name not in _INDIFFERENT)
+            if decides:
+                return None
+    return base
 
 
 def _own_zone(schedule: Any, app_zone: str | None) -> str | None:
@@ -88,7 +119,7 @@ def _own_zone(schedule: Any, app_zone: str | None) -> str | None:
             raise
         except Exception as exc:
             raise ScheduleError(f"the nowfun of {schedule!r} failed: {type(exc).__name__}: {exc}") from exc
-    elif "tz" in vars(schedule):
+    elif "tz" in vars(schedule) or type(schedule).tz is not schedules.BaseSchedule.tz:
         own = zone_name(schedule.tz)
     elif schedule._app is not None and app_zone is not None:
         own = zone_name(schedule._app.timezone)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, ClassVar
 
-from celery.schedules import ParseException, crontab_parser
+from celery.schedules import ParseException, crontab, crontab_parser
 
 from celery_zsched.errors import ScheduleError
 from celery_zsched.triggers.base import Trigger, take
@@ -18,7 +18,7 @@ from celery_zsched.triggers.wallclock import zone_table
 from celery_zsched.types import SECOND_US
 
 #: Field, number of values, first value: in the order of Celery's own arguments.
-_FIELDS = {
+FIELDS = {
     "minute": (60, 0),
     "hour": (24, 0),
     "day_of_week": (7, 0),
@@ -65,7 +65,7 @@ def field_text(name: str, value: object) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _numbers(name: str, text: str) -> frozenset[int]:
-    count, first = _FIELDS[name]
+    count, first = FIELDS[name]
     try:
         numbers = frozenset(crontab_parser(count, first).parse(text))
     except (ParseException, ValueError, ZeroDivisionError, IndexError) as exc:
@@ -110,11 +110,21 @@ class Crontab(Trigger):
     zone: str | None = None
 
     def __post_init__(self) -> None:
-        for name in _FIELDS:
+        for name in FIELDS:
             object.__setattr__(self, name, field_text(name, getattr(self, name)))
         self._fields()
         if self.zone is not None:
             zone_table(self.zone)
+
+    @classmethod
+    def of(cls, schedule: Any, zone: str | None = None) -> Crontab:
+        """Make a trigger of a Celery crontab; a subclass may have put other numbers in place of what was written."""
+        fields: dict[str, Any] = {name: getattr(schedule, f"_orig_{name}") for name in FIELDS}
+        for name, written in fields.items() if type(schedule) is not crontab else ():
+            numbers = frozenset(getattr(schedule, name))
+            if numbers != _numbers(name, field_text(name, written)):
+                fields[name] = numbers
+        return cls(**fields, zone=zone)
 
     def _fields(self) -> CronFields:
         return _compile(self.minute, self.hour, self.day_of_week, self.day_of_month, self.month_of_year)
@@ -140,7 +150,7 @@ class Crontab(Trigger):
         return None if due is None else due * SECOND_US
 
     def notices(self) -> list[str]:
-        notices = step_notices({name: getattr(self, name) for name in _FIELDS})
+        notices = step_notices({name: getattr(self, name) for name in FIELDS})
         if self.day_of_month != _ANY and self.day_of_week != _ANY:
             notices.append(
                 f"day_of_month={self.day_of_month!r} and day_of_week={self.day_of_week!r} must both match, as always "
@@ -149,7 +159,7 @@ class Crontab(Trigger):
         return notices
 
     def to_fields(self) -> dict[str, Any]:
-        fields = {name: value for name in _FIELDS if (value := getattr(self, name)) != _ANY}
+        fields = {name: value for name in FIELDS if (value := getattr(self, name)) != _ANY}
         if self.zone is not None:
             fields["zone"] = self.zone
         return fields
@@ -165,7 +175,7 @@ class Crontab(Trigger):
 
 
 #: The stored fields, all of them texts.
-_STORED = {**dict.fromkeys(_FIELDS, str), "zone": str}
+_STORED = {**dict.fromkeys(FIELDS, str), "zone": str}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -188,7 +198,7 @@ def step_notices(fields: Mapping[str, str]) -> list[str]:
     """Return a notice for every step that does not mean "every n units": beyond its field, or not dividing it."""
     notices = []
     for name, text in fields.items():
-        count, first = _FIELDS[name]
+        count, first = FIELDS[name]
         for match in re.finditer(r"(?:^|,)\*/(\d+)", text):
             step = int(match[1])
             units, instead = _INSTEAD[name]

@@ -8,8 +8,8 @@ it is a ``BaseSchedule``, so a stored document can start nothing else.
 A class answers in one of two ways:
 
 - ``next_after(instant: datetime) -> datetime | None``: the first due moment after an aware datetime. Preferred;
-- Celery's ``is_due(last_run_at)``: asked with the object's ``now()`` set to one moment after another, just as a beat
-  would ask it, until it says that it is due.
+- Celery's ``is_due(last_run_at)``: asked with the object's ``now()`` and ``tz`` set, at one moment after another, just
+  as a beat would ask it, until it says that it is due (see :mod:`.asking`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import functools
 import importlib
 import json
 import math
-import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -29,14 +28,10 @@ from typing import Any, ClassVar
 from celery.schedules import BaseSchedule
 
 from celery_zsched.errors import ScheduleError
+from celery_zsched.triggers.asking import ask
 from celery_zsched.triggers.base import Trigger, take
-from celery_zsched.types import SECOND_US, from_us, to_us
-
-#: How often a schedule that only knows ``is_due`` is asked before it counts as never due.
-_MOST_QUESTIONS = 1_000
-
-#: The shortest step between two questions.
-_SHORTEST_STEP_US = 1_000
+from celery_zsched.triggers.wallclock import zone_table
+from celery_zsched.types import from_us, to_us
 
 #: Attributes of a BaseSchedule that belong to the process, not to the schedule.
 _PROCESS_ATTRIBUTES = frozenset({"nowfun", "_app", "app", "tz", "utc_enabled"})
@@ -122,6 +117,14 @@ def _class_of(name: str) -> type:
     return cls
 
 
+def _bare(schedule: Any) -> Any:
+    """Return a schedule without its ``nowfun``, which says in which zone it is, and is stored as that."""
+    if isinstance(schedule, BaseSchedule) and schedule.nowfun is not None:
+        schedule = copy.copy(schedule)
+        schedule.nowfun = None
+    return schedule
+
+
 @functools.lru_cache(maxsize=1024)
 def _load(name: str, state: str) -> Any:
     cls: Any = _class_of(name)
@@ -134,7 +137,10 @@ def _load(name: str, state: str) -> Any:
             BaseSchedule.__init__(schedule)
         schedule.__dict__.update(_unpack(made["attributes"]))
     except Exception as exc:
-        raise ScheduleError(f"the schedule {name!r} cannot be made from {state}: {type(exc).__name__}: {exc}") from exc
+        raise ScheduleError(
+            f"the schedule {name!r} cannot be made from {state}: {type(exc).__name__}: {exc}; give the class a "
+            "__reduce__ that returns (class, the arguments that its __init__ takes)"
+        ) from exc
     return schedule
 
 
@@ -168,13 +174,14 @@ class Custom(Trigger):
                     "move it to a module, or give it a name with register_trigger"
                 )
             name = f"{kind.__module__}:{kind.__qualname__}"
-        reduced: Any = schedule.__reduce_ex__(2)
+        reduced: Any = _bare(schedule).__reduce_ex__(2)
         state: Any = reduced[2] if len(reduced) > 2 else None
+        if isinstance(state, dict):
+            state = {key: value for key, value in state.items() if key not in _PROCESS_ATTRIBUTES}
         if reduced[0] is kind and not state:
             made: dict[str, Any] = {"args": [_pack(value, name) for value in reduced[1]]}
         elif reduced[0] is copyreg.__newobj__ and reduced[1] == (kind,) and isinstance(state, (dict, type(None))):  # type: ignore[attr-defined]
-            attributes = {key: value for key, value in (state or {}).items() if key not in _PROCESS_ATTRIBUTES}
-            made = {"attributes": {key: _pack(value, name) for key, value in attributes.items()}}
+            made = {"attributes": {key: _pack(value, name) for key, value in (state or {}).items()}}
         else:
             raise ScheduleError(
                 f"the schedule {schedule!r} cannot be stored: its __reduce__ must return (class, arguments)"
@@ -190,35 +197,15 @@ class Custom(Trigger):
 
     def compute(self, instant_us: int, *, anchor_us: int | None, zone: str) -> int | None:
         schedule = _load(self.name, self.state)
-        tz = zoneinfo.ZoneInfo(zone)
         try:
             if callable(getattr(schedule, "next_after", None)):
-                due = schedule.next_after(from_us(instant_us).astimezone(tz))
+                due = schedule.next_after(from_us(instant_us).astimezone(zone_table(zone).zone))
                 return None if due is None else to_us(due)
-            return self._ask(schedule, instant_us, tz)
-        except ScheduleError:
-            raise
+            return ask(schedule, instant_us, zone)
+        except ScheduleError as exc:
+            raise ScheduleError(f"{self} cannot be used: {exc}") from None
         except Exception as exc:
             raise ScheduleError(f"{self} failed: {type(exc).__name__}: {exc}") from exc
-
-    def _ask(self, schedule: Any, instant_us: int, tz: zoneinfo.ZoneInfo) -> int:
-        # A copy, since other threads may be asking the same object at another moment.
-        schedule = copy.copy(schedule)
-        last = from_us(instant_us).astimezone(tz)
-        now_us = instant_us
-        for _ in range(_MOST_QUESTIONS):
-            now = from_us(now_us).astimezone(tz)
-            schedule.nowfun = lambda now=now: now
-            is_due, again_s = schedule.is_due(last)
-            if is_due and now_us > instant_us:
-                return now_us
-            if isinstance(again_s, timedelta):
-                again_s = again_s.total_seconds()
-            now_us += max(math.ceil(again_s * SECOND_US), _SHORTEST_STEP_US)
-        raise ScheduleError(
-            f"{self} is never due: asked {_MOST_QUESTIONS} times, up to {from_us(now_us).isoformat()}, it said no; its "
-            "is_due must depend on last_run_at and self.now() alone, or the class needs a next_after"
-        )
 
     def to_fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {"name": self.name, **json.loads(self.state)}

@@ -59,6 +59,11 @@ class ZoneTable:
         # place: several threads may read it.
         self._known: tuple[int, int, list[int], list[int]] = (0, 0, [], [self._offset(0)])
 
+    @property
+    def zone(self) -> zoneinfo.ZoneInfo:
+        """The zone itself, for datetimes."""
+        return self._zone
+
     def _offset(self, instant: int) -> int:
         offset = (_EPOCH + timedelta(seconds=instant)).astimezone(self._zone).utcoffset()
         assert offset is not None

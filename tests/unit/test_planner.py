@@ -265,6 +265,18 @@ def test_expiry_is_counted_from_the_sending_or_ends_with_the_next_occurrence() -
     assert show(made.sends[0].expires_us) == "05 15:00"
 
 
+@pytest.mark.parametrize("number", range(20))
+def test_a_message_that_expires_with_the_next_lives_until_that_is_due(number: int) -> None:
+    """By the next occurrence's own jitter too, which may be as long as the interval."""
+    spec = build(f"entry {number}", "task", 60, jitter=60, expires="next").installed(at("05 14:00"))
+    made = first(spec, at("05 14:00"))
+    for _ in range(5):
+        assert made.next_due_us is not None
+        made = plan(spec, made.last, made.next_due_us, made.next_due_us)
+        (send,) = made.sends
+        assert send.expires_us == made.next_due_us
+
+
 def test_overlap_rules() -> None:
     """While the last run goes on: send all the same, drop it, or keep one back."""
     assert len(wake(entry(), "05 14:00", "05 14:00", running=True).sends) == 1

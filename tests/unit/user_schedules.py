@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from celery.schedules import BaseSchedule, crontab, schedstate, schedule
+from celery.schedules import BaseSchedule, crontab, schedstate, schedule, solar
 
 
 class EveryNthHour(BaseSchedule):
@@ -38,7 +39,82 @@ class Workdays(crontab):
 
 
 class Slow(schedule):
-    """An interval of a class of its own."""
+    """An interval of a class of its own, counted from the last run."""
+
+    def remaining_estimate(self, last_run_at: datetime) -> timedelta:
+        """Count in real time."""
+        return last_run_at + self.run_every - self.now()
+
+
+class SubCron(crontab):
+    """A crontab by another name."""
+
+
+class Nightly(crontab):
+    """A crontab with arguments of its own, which it writes into its fields."""
+
+    def __init__(self, hour: int = 2) -> None:
+        super().__init__(minute=0)
+        self.hour = {hour}
+
+
+class InParis(crontab):
+    """A crontab whose class has a zone."""
+
+    tz = ZoneInfo("Europe/Paris")
+
+
+class SubSchedule(schedule):
+    """An interval by another name."""
+
+
+class SubSolar(solar):
+    """An event of the sun by another name."""
+
+
+class Watched(crontab):
+    """A crontab that answers as Celery's does, by a method of its own."""
+
+    def is_due(self, last_run_at: datetime) -> Any:
+        """Answer as Celery would."""
+        return super().is_due(last_run_at)
+
+
+class NoSundays(crontab):
+    """A crontab that lets its Sundays pass."""
+
+    def is_due(self, last_run_at: datetime) -> Any:
+        """Say no on a Sunday."""
+        due, again = super().is_due(last_run_at)
+        return schedstate(due and self.now().isoweekday() != 7, again)
+
+
+class Wrapped(BaseSchedule):
+    """Celery's crontab arithmetic in a class that is no crontab, in its own zone or that of the entry."""
+
+    def __init__(self, minute: str, hour: str, zone: str | None = None) -> None:
+        super().__init__()
+        self.minute, self.hour, self.zone = minute, hour, zone
+
+    def is_due(self, last_run_at: datetime) -> Any:
+        """Answer as Celery's crontab would."""
+        inner = crontab(minute=self.minute, hour=self.hour, nowfun=self.now)
+        inner.tz = ZoneInfo(self.zone) if self.zone else self.tz
+        return inner.is_due(last_run_at)
+
+
+class WrappedReal(Wrapped):
+    """One that follows real time, and says so."""
+
+    follows_real_time = True
+
+
+class Always(BaseSchedule):
+    """Due whenever it is asked, and wants to be asked again at once."""
+
+    def is_due(self, last_run_at: datetime) -> Any:
+        """Say yes."""
+        return True, 0
 
 
 class Stuck(BaseSchedule):
