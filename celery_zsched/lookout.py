@@ -22,8 +22,8 @@ logger = logging.getLogger("celery.beat.zsched")
 #: How many looks one blocking pop outlives. Looks are what finds a dead link, so the pop itself may stay for long.
 LOOKS_PER_POP = 4
 
-#: The server's clock was set back if it is further behind than this, in microseconds, than it must be by what it was
-#: before: a shorter step keeps nothing waiting that is worth a word.
+#: The server's clock was set if it is further than this, in microseconds, from what it must be by what it was before: a
+#: shorter step keeps nothing waiting that is worth a word.
 SET_BACK_US = 5 * SECOND_US
 
 #: Clocks that are steered differ in their pace by no more than one part in so many.
@@ -59,6 +59,8 @@ class Lookout:
         self._asked_us = 0
         #: By how much the server's clock was set back since somebody looked, in microseconds; they set it to 0 again.
         self.set_back_us = 0
+        #: Our clock (monotonic, seconds) when the server's was last found to have been set, or this process suspended.
+        self.set_at = 0.0
         #: Our clock at which to claim or to look, and whether to look only.
         self._until = 0.0
         self._look_only = False
@@ -103,13 +105,16 @@ class Lookout:
 
     def heard(self, now_us: int, asked_us: int) -> None:
         """Note the server's clock, as it answers what was asked at ``asked_us`` on our clock (monotonic)."""
-        if self._offset_us is not None:
+        before_us, heard_us = self._offset_us, time.monotonic_ns() // 1000
+        if before_us is not None:
+            least_us = SET_BACK_US + max(0, asked_us - self._heard_us) // PACE
             # An answer that was long on its way lets the clock seem to be behind; when it was asked it was not later.
-            behind_us = asked_us + self._offset_us - now_us
-            if behind_us > SET_BACK_US + max(0, asked_us - self._heard_us) // PACE:
+            behind_us, ahead_us = asked_us + before_us - now_us, now_us - before_us - heard_us
+            if behind_us > least_us:
                 self.set_back_us += behind_us
-        self._heard_us = time.monotonic_ns() // 1000
-        self._offset_us = now_us - self._heard_us
+            if max(behind_us, ahead_us) > least_us:
+                self.set_at = time.monotonic()
+        self._heard_us, self._offset_us = heard_us, now_us - heard_us
 
     def failed(self) -> None:
         """Note that nothing is known: the next wait ends at once."""

@@ -139,7 +139,9 @@ class Roll:
         self._engine.lookout.nothing_waits = False  # looked into: once for each such answer
         if fresh and self._known:
             return False
-        if time.monotonic() - self._swept_at > self._settings.settle_time:
+        # When the clock was just set, the others have not called by it yet, and seem to be silent for as long.
+        quiet_since = max(self._swept_at, self._engine.lookout.set_at)
+        if time.monotonic() - quiet_since > self._settings.settle_time:
             self._swept_at = time.monotonic()
             self._sweep(now_us)
         return True

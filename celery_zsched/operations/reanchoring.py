@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from celery_zsched import planner
@@ -17,6 +17,7 @@ from celery_zsched.operations.targets import find_entries, find_entry, is_patter
 from celery_zsched.planner.ahead import LEAST_US
 from celery_zsched.schedules import ATTEMPTS, Schedules
 from celery_zsched.stored import State, Stored
+from celery_zsched.timeline import MAX_BATCH
 from celery_zsched.types import Place
 
 #: What to do about entries that are ahead of the clock.
@@ -84,7 +85,7 @@ def reanchor_task(site: Site, target: str, *, reason: str | None = None, dry_run
     stored = find_entry(site, target)
     if stored.spec is None:
         raise EntryError(f"the entry {stored.name!r} cannot be reanchored: {stored.fault}")
-    return _reanchor(site, stored, reason, dry_run)
+    return _reanchor(site, stored, _highest_epochs(site, [stored]), reason, dry_run)
 
 
 def reanchor_tasks(
@@ -103,7 +104,9 @@ def reanchor_tasks(
         for stored in found
         if stored.state is not State.FINISHED and ahead_of_clock(stored, now_us, site.schedules.zone) is not None
     ]
-    return [_reanchor(site, stored, reason, dry_run) for stored in sorted(concerned, key=lambda each: each.name)]
+    concerned.sort(key=lambda each: each.name)
+    epochs = _highest_epochs(site, concerned)
+    return [_reanchor(site, stored, epochs, reason, dry_run) for stored in concerned]
 
 
 def notices(stored: Stored, now_us: int, zone: str) -> Iterator[str]:
@@ -124,15 +127,14 @@ def notices(stored: Stored, now_us: int, zone: str) -> Iterator[str]:
         )
 
 
-def _reanchor(site: Site, stored: Stored, reason: str | None, dry_run: bool) -> Standing:
+def _reanchor(site: Site, stored: Stored, epochs: Mapping[str, int], reason: str | None, dry_run: bool) -> Standing:
     schedules, name = site.schedules, stored.name
-    above = 0 if site.own_queues is None else _highest_epoch(site, name)
     for _ in range(ATTEMPTS):
         now_us = schedules.now_us()
         if stored.spec is None or ahead_of_clock(stored, now_us, schedules.zone) is None:
             said = "it is not ahead of the server's clock, so it is left as it is"
             return dataclasses.replace(standing(stored), notice=said, dry_run=dry_run)
-        spec, plan = planner.begin_anew(stored.spec, stored.last, now_us, above, zone=schedules.zone)
+        spec, plan = planner.begin_anew(stored.spec, stored.last, now_us, epochs.get(name, 0), zone=schedules.zone)
         if dry_run:
             state = State.SCHEDULED if stored.state in (State.FINISHED, State.FIRING) else stored.state
             due_us = None if state is State.QUARANTINED else plan.next_due_us
@@ -148,10 +150,16 @@ def _reanchor(site: Site, stored: Stored, reason: str | None, dry_run: bool) -> 
     raise ConflictError(f"the entry {name!r} is being written by others; retry")
 
 
-def _highest_epoch(site: Site, name: str) -> int:
-    """Return the highest epoch of an entry that a queue has had an occurrence of."""
-    marks = site.queues.marks(site.schedules.prefix, [name])
-    return max((epoch for epoch, _ in marks.get(name, ())), default=0)
+def _highest_epochs(site: Site, entries: Sequence[Stored]) -> dict[str, int]:
+    """Return the highest epoch of each entry that a queue of ours has had an occurrence of."""
+    if site.own_queues is None:
+        return {}
+    epochs: dict[str, int] = {}
+    for start in range(0, len(entries), MAX_BATCH):
+        names = [stored.name for stored in entries[start : start + MAX_BATCH]]
+        for name, marks in site.own_queues.marks(site.schedules.prefix, names).items():
+            epochs[name] = max(epoch for epoch, _ in marks)
+    return epochs
 
 
 def _stuck_until_us(stored: Stored, now_us: int) -> int | None:

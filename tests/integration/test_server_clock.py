@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -15,10 +17,13 @@ from celery_zsched import Entry, operations
 from celery_zsched.connection import Server
 from celery_zsched.engine import Engine, Options
 from celery_zsched.entry import EntrySpec
+from celery_zsched.lookout import Lookout
 from celery_zsched.operations import Site
 from celery_zsched.operations.reanchoring import _reanchor
 from celery_zsched.publishing import CeleryPublisher
+from celery_zsched.roll import Roll
 from celery_zsched.schedules import Schedules
+from celery_zsched.settings import Settings
 from celery_zsched.stored import State, Stored
 from celery_zsched.types import SECOND_US, from_us
 from tests.clocks import Clock
@@ -152,12 +157,49 @@ def test_a_beat_that_has_nothing_to_do_hears_of_it_all_the_same(
     beat.says("1 entry is ahead of the server's clock ('nightly')")
 
 
+def test_a_slow_answer_is_no_clock_that_was_set_back(schedules: Schedules) -> None:
+    """Only a clock that is behind what it must have been when it was asked was set back; by seconds it is not told."""
+    began_us, server_us = time.monotonic_ns() // 1000, schedules.now_us()
+
+    def back_us(set_us: int, asked_us: int) -> int:
+        lookout = Lookout(schedules.timeline)
+        lookout.heard(server_us, began_us)
+        lookout.heard(server_us + set_us, asked_us)
+        return lookout.set_back_us
+
+    assert back_us(0, began_us - 3600 * SECOND_US) == 0  # an answer that took an hour
+    assert back_us(-4 * SECOND_US, began_us) == back_us(DAY_US, began_us) == 0
+    assert back_us(-DAY_US, began_us) in range(DAY_US - SECOND_US * 5, DAY_US + SECOND_US * 5)
+    week_us = 7 * DAY_US  # unheard of for so long, two clocks that differ by 50 seconds a week may both be right
+    assert back_us(week_us - 50 * SECOND_US, began_us + week_us) == 0
+    assert back_us(week_us - HOUR_US, began_us + week_us) > HOUR_US // 2
+
+
+def test_beats_have_time_to_call_by_a_clock_that_was_set(desk: Desk) -> None:
+    """The first that sees it does not take the others for silent, whose releases' entries would go."""
+    settings = Settings(settle_time=60.0)
+    rolls: list[Roll] = []
+    for release in ("old", "new"):
+        engine = desk.another()
+        rolls.append(Roll(engine.schedules, engine, dataclasses.replace(settings, release=release), also=id))
+        assert engine.turn(0.0) == 0.0
+        rolls[-1].declare([release])
+        desk.schedules.save(dataclasses.replace(entry(release, 3600), owner="static"))
+    desk.move("+2d")
+    for roll in reversed(rolls):
+        roll._called_at = 0.0  # as if a minute had passed
+        assert roll.call()
+    assert {stored.name for stored in desk.schedules.all()} == {"old", "new"}
+
+
 class Desk:
     """One scheduler in this process on a server whose clock can be moved, and the broker beside it."""
 
     def __init__(self, project: Project, server: RunningServer, clock: Clock) -> None:
         self.project = project
         self.clock = clock
+        self._url = server.url
+        self._others: list[Engine] = []
         self.site = Site.of(project.app)
         self.schedules = project.schedules
         self._publisher = CeleryPublisher(project.app, prefix="zsched", declared=dict)
@@ -168,6 +210,12 @@ class Desk:
         was_us = self.schedules.now_us()
         self.clock.move(offset)
         wait_until(lambda: abs(self.schedules.now_us() - was_us) > HOUR_US, what="the clock to be moved")
+
+    def another(self) -> Engine:
+        """Return another scheduler, which only claims."""
+        schedules = Schedules(Server.from_url(self._url), claimer=f"desk{len(self._others)}")
+        self._others.append(Engine(schedules, self._publisher, Options()))
+        return self._others[-1]
 
     def send_all(self) -> list[Sent]:
         """Let the scheduler do what is to be done; return what was sent."""
@@ -181,7 +229,8 @@ class Desk:
 
     def close(self) -> None:
         """Drop the connections."""
-        self.engine.close()
+        for engine in (self.engine, *self._others):
+            engine.close()
         self._publisher.close()
 
 
@@ -320,5 +369,5 @@ def test_many_who_ask_at_once_change_it_once(desk: Desk) -> None:
     stale = desk.get("each")
     assert operations.reanchor_task(desk.site, "each").changed
     after = desk.get("each")
-    assert not _reanchor(desk.site, stale, None, False).changed
+    assert not _reanchor(desk.site, stale, {}, None, False).changed
     assert desk.get("each") == after
