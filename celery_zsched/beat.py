@@ -84,20 +84,15 @@ class Scheduler(beat.Scheduler):
                 self._caution()
                 self._tell_of_an_earlier_clock()
             pause_s = self._engine.turn(self.max_interval)
-            if not pause_s and not self._roll.call():
-                logger.error(
-                    "%s has forgotten this beat: its data is gone (flushed, evicted, restarted without persistence), "
-                    "or this beat was silent for longer than settle_time. The entries of beat_schedule are stored "
-                    "anew; if the data is gone, entries that were added at run time must be saved anew",
-                    self.schedules.server.masked,
-                )
-                self._installed = False
+            self._call_roll(failing=bool(pause_s))
             self._tell_of_the_clock()
             return pause_s
         except ServerError as exc:
             return self._engine.back_off("the schedule cannot be reached: %s", exc)
-        except Exception:
+        except Exception as exc:
             logger.exception("a turn of the scheduler failed; nothing is lost, and the next try comes in 1 s")
+            self._engine.stumbled(f"a turn of the scheduler failed: {type(exc).__name__}: {exc}")
+            self._call_roll(failing=True)
             return 1.0
         finally:
             self._ticking = False
@@ -194,6 +189,24 @@ class Scheduler(beat.Scheduler):
                 "they are sent as if it were not named; define it with `celery zsched blackout set`, or mend the name",
                 name, ", ".join(map(repr, entries)),
             )  # fmt: skip
+
+    def _call_roll(self, *, failing: bool) -> None:
+        """Say that this beat lives. One whose turns fail says so too, and what fails there adds nothing to that."""
+        try:
+            known = self._roll.call()
+        except Exception as exc:
+            if not failing:
+                raise
+            logger.debug("it could not be told that this beat fails: %s", exc)
+            return
+        if not known:
+            logger.error(
+                "%s has forgotten this beat: its data is gone (flushed, evicted, restarted without persistence), "
+                "or this beat was silent for longer than settle_time. The entries of beat_schedule are stored "
+                "anew; if the data is gone, entries that were added at run time must be saved anew",
+                self.schedules.server.masked,
+            )
+            self._installed = False
 
     def _install(self) -> None:
         """Store the static entries and declare them as this release's."""

@@ -19,7 +19,7 @@ from celery_zsched.errors import EntryError, ScheduleError, ServerError, ServerU
 from celery_zsched.inheriting import Inheritance
 from celery_zsched.lookout import Lookout
 from celery_zsched.outlet import Publisher, PublishError, RefusedError
-from celery_zsched.schedules import Schedules
+from celery_zsched.schedules import LONGEST_PUT_OFF_US, Schedules
 from celery_zsched.signals import undisturbed
 from celery_zsched.stored import Due, Move
 from celery_zsched.timeline import MAX_BLOCK_S, seconds
@@ -35,8 +35,8 @@ BACKOFF_S = (0.2, 1.6)
 #: How often the pause doubles at most.
 MOST_DOUBLINGS = 10
 
-#: How long at most an entry waits that the broker takes no message of, in microseconds.
-LONGEST_PUT_OFF_US = 30 * SECOND_US
+#: For how long a failure counts as an engine's fault at most, in seconds: by then it has been tried again.
+FAULT_S = 120.0
 
 #: The share of the lease that the server is told, so that by its end another scheduler has taken over from a dead one.
 TOLD = 0.8
@@ -68,6 +68,16 @@ class _Chunk:
     moves: list[Move] = dataclasses.field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """Why something was not sent: told at ``at`` on our clock, of one ``entry`` or of the whole ``broker``, or else."""
+
+    text: str
+    at: float
+    entry: str = ""
+    broker: bool = False
+
+
 class Engine:
     """One claimer of the schedule, which sends by ``publish``. Not for several threads at once."""
 
@@ -92,6 +102,15 @@ class Engine:
         #: How many entries are sent together next. While more is due than is claimed, nobody gains by few.
         self._chunk_size = 1
         self._failures = 0
+        self._fault: _Fault | None = None
+        #: Whether the schedule's server has answered when it was asked last.
+        self.reached = False
+
+    @property
+    def fault(self) -> str:
+        """Why this engine cannot send, as it has found when it last tried; empty if it can, as far as is known."""
+        fault = self._fault
+        return "" if fault is None or time.monotonic() - fault.at > FAULT_S else fault.text
 
     def turn(self, patience_s: float) -> float:
         """Send what is due, or wait up to ``patience_s`` seconds for something to be; return for how long to pause.
@@ -99,7 +118,9 @@ class Engine:
         The pause is 0 unless something failed. No error of the server, the broker or an entry leaves this method.
         """
         try:
+            reached, self.reached = self.reached, False
             if not self.lookout.wait(patience_s):
+                self.reached = reached
                 return 0.0
             with undisturbed():
                 # Left over where the server failed amid a turn: nobody need wait for the leases to end.
@@ -109,6 +130,8 @@ class Engine:
             return self.back_off("the schedule cannot be read: %s", exc)
         if not sent_all:
             return self.back_off("the broker takes no messages; what is due stays due%s", "")
+        if self._fault is not None and not self._fault.broker and not self._fault.entry:
+            self._fault = None
         if self._failures:
             logger.warning("working again after %d failures", self._failures)
             self._failures = 0
@@ -137,6 +160,7 @@ class Engine:
     def _claim(self) -> bool:
         asked = time.monotonic()  # the leases may have begun then, however late the answer comes
         turn = self.schedules.claim(self.options.claim_limit, self._lease_us)
+        self.reached = True
         for name in turn.lost:
             logger.error("the entry %r is lost: its document is gone from the server; save it anew", name)
         self.lookout.claimed(turn.now_us, turn.wake_us, empty=not turn.due)
@@ -277,6 +301,8 @@ class Engine:
         for name in lost:
             logger.info("%s was moved on or changed by somebody else meanwhile; nothing is repeated", name)
         for move in moves:
+            if self._fault is not None and self._fault.entry in ("", move.hold.id):
+                self._fault = None
             if self.on_past is not None:
                 for past in move.past:
                     self.on_past(move.hold.id, past)
@@ -311,6 +337,7 @@ class Engine:
         """Try one entry again later, ever later, that the broker takes no message of; the misfire rule ends that."""
         if self._held.pop(due.name, None) is None:
             return
+        self._fault = _Fault(f"the broker did not take {due.name}: {why}", time.monotonic(), entry=due.name)
         pause_us = min(LONGEST_PUT_OFF_US, round(BACKOFF_S[0] * SECOND_US) << min(due.tries - 1, MOST_DOUBLINGS))
         logger.error(
             "the broker did not take %s: %s; it stays due and is tried again in %g s, the other entries go on",
@@ -342,12 +369,17 @@ class Engine:
         names = ", ".join(due.name for due in left[:NAMED]) + (
             f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
         )
-        logger.error("the broker did not take %s: %s; it stays due as before", names, exc)
+        self._fault = _Fault(f"the broker did not take {names}: {exc}", time.monotonic(), broker=True)
+        logger.error("%s; it stays due as before", self._fault.text)
 
     def _give_back_held(self) -> None:
         """Give back what is not moved on: uncounted, so that it counts nothing towards quarantine."""
         self.schedules.timeline.release([due.hold for due in self._held.values()])
         self._held = {}
+
+    def stumbled(self, fault: str) -> None:
+        """Note why a turn failed, for who asks for the :attr:`fault`."""
+        self._fault = _Fault(fault, time.monotonic())
 
     def back_off(self, message: str, cause: object) -> float:
         """Log a failure and return for how many seconds to pause, longer each time in a row."""
@@ -355,9 +387,10 @@ class Engine:
         pause_s: float = min(most, least * 2.0 ** min(self._failures, MOST_DOUBLINGS))
         self._failures += 1
         self.lookout.failed()
+        said = message % (cause,)
         if isinstance(cause, ServerError):
             self.schedules.wires.distrust(cause)
-        said = message % (cause,)
+            self.stumbled(said)
         if isinstance(cause, ServerError) and not isinstance(cause, ServerUnavailableError):
             logger.error("%s; next try in %g s", said, pause_s)
         else:

@@ -33,6 +33,12 @@ logger = logging.getLogger("celery.beat.zsched")
 #: How often a beat says that it lives, in seconds; more often when the settle time is short.
 CALL_S = 60.0
 
+#: A beat that has not called for so long, in seconds, is not counted as alive.
+SILENT_S = 150.0
+
+#: How much of its fault a beat tells, in characters.
+_FAULT_LENGTH = 500
+
 #: A schedule that has just answered that nothing waits is checked again after this long, in seconds.
 SOON_S = 1.0
 
@@ -45,7 +51,8 @@ class Beat:
     """One beat as it last called: where it runs, since when, how late it sent last, how wrong its clock is.
 
     ``ended_us`` is when it has ended in the orderly way (0: it has not), ``client`` the name of its connection in
-    ``CLIENT LIST`` (empty: it has none).
+    ``CLIENT LIST`` (empty: it has none). ``fault`` is why it cannot send, ``failing_us`` since when (empty and 0: it
+    can).
     """
 
     id: str
@@ -58,6 +65,8 @@ class Beat:
     offset_us: int
     ended_us: int = 0
     client: str = ""
+    fault: str = ""
+    failing_us: int = 0
 
     def to_json(self) -> bytes:
         """Return the stored form."""
@@ -77,8 +86,9 @@ class Beat:
         known: dict[str, Any] = unknown | {name: document[name] for name in names if name in document}
         if not all(isinstance(known.get(name), kind) for name, kind in (("id", str), ("release", str), ("at_us", int))):
             raise ValueError(f"a beat's record is {text[:80]!r}")
-        if type(known.get("ended_us", 0)) is not int or not isinstance(known.get("client", ""), str):
-            known |= {"ended_us": 0, "client": ""}
+        for name, default in (("ended_us", 0), ("client", ""), ("fault", ""), ("failing_us", 0)):
+            if type(known.get(name, default)) is not type(default):
+                known[name] = default
         return cls(**known)
 
 
@@ -100,6 +110,8 @@ class Roll:
         self._called_at = 0.0
         self._swept_at = 0.0
         self._shown_as = ""
+        #: Since when this beat fails, as it told last (0: it does not).
+        self._failing_us = 0
         self._every_s = min(CALL_S, max(SOON_S, settings.settle_time / 3))
 
     def declare(self, names: Sequence[str]) -> None:
@@ -120,12 +132,18 @@ class Roll:
         self._called_at = time.monotonic()
 
     def call(self) -> bool:
-        """Say that this beat lives, if it is time to; return False if the server has forgotten it, and so all else."""
+        """Say that this beat lives, if it is time to; return False if the server has forgotten it, and so all else.
+
+        Whether it fails, and why, is said at once. Nothing is said while the server does not answer, nor before it is
+        known what this beat declares.
+        """
         since_s = time.monotonic() - self._called_at
         now_us = self._engine.lookout.now_us()
         every_s = SOON_S if self._engine.lookout.nothing_waits else self._every_s
         news = self._engine.lookout.connected_as not in ("", self._shown_as)
-        if now_us is None or (since_s < every_s and not news):
+        if bool(self._engine.fault) != bool(self._failing_us):
+            every_s = min(every_s, SOON_S)
+        if not self._known or not self._engine.reached or now_us is None or (since_s < every_s and not news):
             return True
         # An idle beat hears by this alone that the server's clock was set.
         asked_us = time.monotonic_ns() // 1000
@@ -137,7 +155,7 @@ class Roll:
             )
         self._called_at = time.monotonic()
         self._engine.lookout.nothing_waits = False  # looked into: once for each such answer
-        if fresh and self._known:
+        if fresh:
             return False
         # When the clock was just set, the others have not called by it yet, and seem to be silent for as long.
         quiet_since = max(self._swept_at, self._engine.lookout.set_at)
@@ -151,7 +169,7 @@ class Roll:
         now_us = self._engine.lookout.now_us()
         if not self._known or now_us is None:
             return
-        ended = dataclasses.replace(self._record(now_us), ended_us=now_us, client="")
+        ended = dataclasses.replace(self._record(now_us), ended_us=now_us, client="", fault="", failing_us=0)
         with self._schedules.server.translated("leaving the roll"):
             self._client().hset(self._keys.beats, self._schedules.timeline.claimer, ended.to_json())
         self._known = False
@@ -191,6 +209,8 @@ class Roll:
 
     def _record(self, now_us: int) -> Beat:
         self._shown_as = self._engine.lookout.connected_as
+        fault = self._engine.fault[:_FAULT_LENGTH]
+        self._failing_us = (self._failing_us or now_us) if fault else 0
         return Beat(
             id=self._schedules.timeline.claimer,
             host=socket.gethostname(),
@@ -201,6 +221,8 @@ class Roll:
             lag_us=self._engine.lag_us,
             offset_us=time.time_ns() // 1000 - now_us,
             client=self._shown_as,
+            fault=fault,
+            failing_us=self._failing_us,
         )
 
     def _client(self) -> Any:

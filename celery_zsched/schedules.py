@@ -40,6 +40,9 @@ REMIND = f"{NOTE}remind{NOTE}"
 #: How much later a note is tried again that could not be attended to, in microseconds.
 NOTE_RETRY_US = 5 * SECOND_US
 
+#: How long at most an entry waits that the broker takes no message of, in microseconds.
+LONGEST_PUT_OFF_US = 30 * SECOND_US
+
 #: How often a write is tried anew when somebody else wrote the same entry at the same moment.
 ATTEMPTS = 5
 

@@ -21,6 +21,7 @@ from celery_zsched.types import (
     Item,
     Located,
     Outcome,
+    Overdue,
     Place,
     Placed,
     Upcoming,
@@ -45,6 +46,9 @@ OPAQUE = ""
 
 #: What stands before the holder in the record of a claim that is to be the last one (``lua/include/record.lua``).
 CANCELLED = "!cancelled "
+
+#: How many ids are looked at at most, of those in one place, for the one that is overdue by most.
+MOST_OVERDUE = 10_000
 
 #: How many dead ids a timeline keeps; the oldest go first.
 KEEP_DEAD = 10_000
@@ -242,6 +246,23 @@ class Timeline:
         """Return how many ids stand where."""
         now, ready, delayed, leased, parked, dead, oldest, ended = self.run("counts", [])
         return Counts(int(now), ready, delayed, leased, parked, dead, int(float(oldest)) if oldest else None, ended)
+
+    def overdue(self, ahead_us: int) -> Overdue | None:
+        """Return the id that stands for the earliest moment of those that have passed, waiting or leased; None if none.
+
+        A lease is no excuse, be it live or ended; nor is being tried again, up to ``ahead_us`` microseconds from now.
+        """
+        found: list[Overdue] = []
+        for level in range(-1, len(self.keys.timelines)):
+            for at in range(0, MOST_OVERDUE, MAX_BATCH):
+                seen, *told = self.run("overdue", [level, at, MAX_BATCH, ahead_us])
+                if told:
+                    now, id_, due, holder = (part.decode() for part in told)
+                    holder = holder.removeprefix(CANCELLED)
+                    found.append(Overdue(id_, int(due), int(now), holder, leased=level < 0))
+                if seen < MAX_BATCH:
+                    break
+        return min(found, key=lambda one: one.due_us, default=None)
 
     def upcoming(self, limit: int = 100, after: Upcoming | None = None) -> list[Upcoming]:
         """Return one page of what waits, soonest first; ``after`` is the last item of the page before."""

@@ -214,6 +214,20 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class Overdue:
+    """An id whose moment has passed and that has not moved on; ``holder`` has it, or had it last (empty: nobody yet).
+
+    ``leased``: it is under a lease, which may have ended.
+    """
+
+    id: str
+    due_us: int
+    now_us: int
+    holder: str
+    leased: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Upcoming:
     """One waiting id on a page of the timeline."""
 

@@ -24,13 +24,17 @@ _PLAN = [("ENTRY", "entry"), ("WOULD", "action"), ("FIELDS", "fields"), ("DETAIL
 def beats(site: Site, out: Output, zone: str | None) -> None:
     """List the schedulers: where they run, when they last called, how late they sent last."""
     rows = [beat.to_dict() for beat in operations.beats(site)]
-    out.rows(_BEATS, rows, "No beat has called.", spare=("release", "called", "clock_offset_s"))
+    columns = [*_BEATS, ("FAILS", "fault")] if any(row["fault"] for row in rows) else _BEATS
+    out.rows(columns, rows, "No beat has called.", spare=("release", "called", "clock_offset_s"))
 
 
 @verb("health", examples=("health", "health --max-lag 5m"))
 @click.option("--max-lag", default="60", show_default=True, help="How late an entry may be: 60 (seconds), 5m.")
 def health(site: Site, out: Output, max_lag: str) -> None:
-    """Say whether what is due is sent; the exit code is 0 if so, else 1."""
+    """Say whether what is due is sent; the exit code is 0 if so, else 1.
+
+    Overdue is what has not been sent and moved on since its moment, also while a beat has it.
+    """
     told = operations.health(site, max_lag_s=duration_us(max_lag) / SECOND_US)
     figures = (
         f"{plural(told.beats, 'beat')}, {plural(told.waiting, 'entry')} waiting, overdue {told.overdue_s:g} s, "

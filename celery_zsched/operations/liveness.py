@@ -9,11 +9,10 @@ from typing import Any
 from celery_zsched import roll
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
+from celery_zsched.roll import SILENT_S
+from celery_zsched.schedules import LONGEST_PUT_OFF_US, NOTE
 from celery_zsched.stored import FINISHED
-from celery_zsched.types import SECOND_US
-
-#: A beat that has not called for so long, in seconds, is not counted as alive; it calls every minute or more often.
-SILENT_S = 150.0
+from celery_zsched.types import SECOND_US, Overdue
 
 #: How long a beat may need to connect anew, in seconds, before health takes it for dead.
 RECONNECT_S = 3.0
@@ -26,7 +25,8 @@ _STEP_S = 0.2
 class BeatRow:
     """One beat as it last called; moments are ISO 8601, ``lag_s`` is how late it sent last.
 
-    ``alive``: it has not ended, has called within :data:`SILENT_S`, and is connected where the server tells that.
+    ``alive``: it has not ended, has called within :data:`~celery_zsched.roll.SILENT_S`, and is connected where the
+    server tells that. ``fault`` is why it cannot send, ``failing`` since when; None if it can.
     """
 
     beat: str
@@ -40,6 +40,8 @@ class BeatRow:
     called_ago_s: float
     lag_s: float
     clock_offset_s: float
+    fault: str | None
+    failing: str | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as JSON values."""
@@ -48,7 +50,10 @@ class BeatRow:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether the schedule is served: ``ok``, what is wrong, and the figures."""
+    """Whether the schedule is served: ``ok``, what is wrong, and the figures.
+
+    ``overdue`` is the entry that is overdue by most, ``claimed`` how many are under a lease, live or ended.
+    """
 
     ok: bool
     problems: list[str]
@@ -56,6 +61,8 @@ class Health:
     overdue_s: float
     waiting: int
     quarantined: int
+    claimed: int
+    overdue: str | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as JSON values."""
@@ -72,8 +79,12 @@ def beats(site: Site) -> list[BeatRow]:
 
 
 def health(site: Site, *, max_lag_s: float = 60.0) -> Health:
-    """Say whether what is due is sent: no entry is overdue by more than ``max_lag_s`` seconds, and a beat lives."""
+    """Say whether what is due is sent: no entry is overdue by more than ``max_lag_s`` seconds, and a beat lives.
+
+    Overdue is what has not moved on since its moment, whether it waits, is tried again, or is with a beat.
+    """
     counts = site.schedules.timeline.counts()
+    overdue = site.schedules.timeline.overdue(LONGEST_PUT_OFF_US)
     rows = beats(site)
     patience = time.monotonic() + RECONNECT_S
     while not any(row.alive for row in rows) and any(_may_come_back(row) for row in rows):
@@ -82,17 +93,51 @@ def health(site: Site, *, max_lag_s: float = 60.0) -> Health:
         time.sleep(_STEP_S)
         rows = beats(site)
     living = [row for row in rows if row.alive]
-    overdue_s = 0.0
-    if counts.oldest_us is not None:
-        overdue_s = max(0.0, (counts.now_us - counts.oldest_us) / SECOND_US)
-    waiting = counts.ready + counts.delayed
+    overdue_s = 0.0 if overdue is None else (overdue.now_us - overdue.due_us) / SECOND_US
     problems = []
-    if overdue_s > max_lag_s:
-        problems.append(f"an entry is overdue by {overdue_s:.1f} s (allowed: {max_lag_s:g} s)")
+    if overdue is not None and overdue_s > max_lag_s:
+        problems.append(f"{_named(overdue)} is overdue by {overdue_s:.1f} s (allowed: {max_lag_s:g} s){_with(overdue)}")
+        problems += [
+            f"the beat {row.host}:{row.pid} has failed since {row.failing}: {row.fault}" for row in living if row.fault
+        ]
     if not living:
-        problems.append("no beat is running; start one with `celery -A … beat -S zsched`")
-    quarantined = _quarantined(site) if counts.dead else 0
-    return Health(not problems, problems, len(living), round(overdue_s, 3), waiting, quarantined)
+        problems.append(_no_beat(rows))
+    return Health(
+        ok=not problems,
+        problems=problems,
+        beats=len(living),
+        overdue_s=round(overdue_s, 3),
+        waiting=counts.ready + counts.delayed,
+        quarantined=_quarantined(site) if counts.dead else 0,
+        claimed=counts.leased,
+        overdue=overdue.id if overdue is not None and not overdue.id.startswith(NOTE) else None,
+    )
+
+
+def _named(overdue: Overdue) -> str:
+    if overdue.id.startswith(NOTE):
+        return f"the end of a pause ({overdue.id.replace(NOTE, ' ').strip()})"
+    return f"the entry {overdue.id!r}"
+
+
+def _with(overdue: Overdue) -> str:
+    """Return who has what is overdue, or had it last, as the end of a sentence."""
+    if overdue.leased:
+        return f": the beat {overdue.holder} has claimed it, and has neither sent it nor given it back"
+    return f"; the beat {overdue.holder} has tried to send it, and it is tried again" if overdue.holder else ""
+
+
+def _no_beat(rows: list[BeatRow]) -> str:
+    """Return that no beat lives, with the one that was heard of last and did not say that it ends."""
+    silent = [row for row in rows if row.ended is None and row.called_ago_s > SILENT_S]
+    if not silent:
+        return "no beat is running; start one with `celery -A … beat -S zsched`"
+    last = silent[0]
+    return (
+        f"no beat is running, as far as one can tell: {last.host}:{last.pid} called {last.called_ago_s:.0f} s ago and "
+        "has not said that it ends; if its process lives, it is frozen, hangs in what it sends, or is cut off: restart "
+        "it. Else start one with `celery -A … beat -S zsched`"
+    )
 
 
 def _quarantined(site: Site) -> int:
@@ -124,4 +169,6 @@ def _row(beat: roll.Beat, now_us: int, connected: frozenset[str] | None) -> Beat
         called_ago_s=round(ago_s, 3),
         lag_s=round(beat.lag_us / SECOND_US, 6),
         clock_offset_s=round(beat.offset_us / SECOND_US, 6),
+        fault=beat.fault or None,
+        failing=moment(beat.failing_us) if beat.failing_us else None,
     )
