@@ -83,7 +83,7 @@ class Scheduler(beat.Scheduler):
                 self._publisher.warm()
                 self._caution()
                 self._tell_of_an_earlier_clock()
-            pause_s = self._engine.turn(self.max_interval)
+            pause_s = self._engine.turn(min(self.max_interval, self._roll.every_s))
             self._call_roll(failing=bool(pause_s))
             self._tell_of_the_clock()
             return pause_s

@@ -36,6 +36,9 @@ CALL_S = 60.0
 #: A beat that has not called for so long, in seconds, is not counted as alive.
 SILENT_S = 150.0
 
+#: One that has neither called nor said that it ends may be connecting anew for so long, in seconds.
+CONNECTING_S = 15.0
+
 #: How much of its fault a beat tells, in characters.
 _FAULT_LENGTH = 500
 
@@ -112,12 +115,17 @@ class Roll:
         self._shown_as = ""
         #: Since when this beat fails, as it told last (0: it does not).
         self._failing_us = 0
-        self._every_s = min(CALL_S, max(SOON_S, settings.settle_time / 3))
+        #: How often this beat calls, in seconds: so often that others do not miss it for one call that comes late.
+        self.every_s = min(CALL_S, settings.settle_time / 3)
 
     def declare(self, names: Sequence[str]) -> None:
-        """Say which static entries this release has, before they are stored."""
+        """Say which static entries this release has, before they are stored.
+
+        The set of names is a part of what a release is called, so that one that keeps its name and drops an entry is
+        another one.
+        """
         digest = hashlib.blake2b("\0".join(sorted(names)).encode(), digest_size=8).hexdigest()
-        self._release = self._settings.release or digest
+        before, self._release = self._release, f"{self._settings.release}/{digest}".removeprefix("/")
         now_us = self._schedules.now_us()
         self._started_us = self._started_us or now_us
         with self._schedules.server.translated("declaring static entries"):
@@ -126,7 +134,14 @@ class Roll:
             pipeline.delete(key)
             for start in range(0, len(names), _AT_ONCE):
                 pipeline.sadd(key, *names[start : start + _AT_ONCE])
-            pipeline.hset(self._keys.beats, self._schedules.timeline.claimer, self._record(now_us).to_json())
+            record = self._record(now_us)
+            pipeline.hset(self._keys.beats, record.id, record.to_json())
+            if before not in ("", self._release):  # it counts for the settle time, as if another beat had ended
+                ended = dataclasses.replace(
+                    record, id=f"{record.id}/{before}", release=before, ended_us=now_us, client="", fault="",
+                    failing_us=0,
+                )  # fmt: skip
+                pipeline.hset(self._keys.beats, ended.id, ended.to_json())
             pipeline.execute()
         self._known = True
         self._called_at = time.monotonic()
@@ -139,7 +154,7 @@ class Roll:
         """
         since_s = time.monotonic() - self._called_at
         now_us = self._engine.lookout.now_us()
-        every_s = SOON_S if self._engine.lookout.nothing_waits else self._every_s
+        every_s = min(SOON_S, self.every_s) if self._engine.lookout.nothing_waits else self.every_s
         news = self._engine.lookout.connected_as not in ("", self._shown_as)
         if bool(self._engine.fault) != bool(self._failing_us):
             every_s = min(every_s, SOON_S)
@@ -155,7 +170,7 @@ class Roll:
             )
         self._called_at = time.monotonic()
         self._engine.lookout.nothing_waits = False  # looked into: once for each such answer
-        if fresh:
+        if fresh and self._known:
             return False
         # When the clock was just set, the others have not called by it yet, and seem to be silent for as long.
         quiet_since = max(self._swept_at, self._engine.lookout.set_at)
@@ -177,21 +192,38 @@ class Roll:
     def _sweep(self, now_us: int) -> None:
         """Forget beats that were silent for the settle time, what only they declared, and what is long finished."""
         every, unread = _read(self._schedules)
-        beats = live_and_gone(every, now_us, self._settings.settle_time)
-        living = {beat.release for beat in beats[0]}
+        gone = self._gone(every, now_us)
+        living = {beat.release for beat in every if beat not in gone}
         if unread:
             logger.warning(
                 "no static entry is deleted: the beats %s in %s cannot be read, so nobody knows what their releases "
                 "declare; if no such beat runs, delete them with HDEL",
                 ", ".join(unread[:5]), self._keys.beats,
             )  # fmt: skip
-        for release in {beat.release for beat in beats[1]} - living if not unread else ():
+        for release in {beat.release for beat in gone} - living if not unread else ():
             self._retire(release, living)
         forget_finished(self._schedules, now_us - round(self._settings.done_time * SECOND_US))
         self._also(now_us)
-        if beats[1]:
+        if gone:
             with self._schedules.server.translated("calling the roll"):
-                self._client().hdel(self._keys.beats, *(beat.id for beat in beats[1]))
+                self._client().hdel(self._keys.beats, *(beat.id for beat in gone))
+
+    def _gone(self, every: Iterable[Beat], now_us: int) -> list[Beat]:
+        """Return the beats that were silent for the settle time, and are not only held up.
+
+        One that sends to a broker that hardly answers, say, or connects anew, calls late; a settle time of seconds must
+        not take its entries away. Where it cannot be told whether it is connected, it may be.
+        """
+        quiet = [beat for beat in every if now_us - beat.at_us > self._settings.settle_time * SECOND_US]
+        held_up = [beat for beat in quiet if not beat.ended_us and now_us - beat.at_us <= SILENT_S * SECOND_US]
+        connected = connections(self._schedules) if held_up else None
+        return [
+            beat
+            for beat in quiet
+            if beat not in held_up
+            or (connected is not None and beat.client and beat.client not in connected
+                and now_us - beat.at_us > CONNECTING_S * SECOND_US)
+        ]  # fmt: skip
 
     def _retire(self, release: str, living: Iterable[str]) -> None:
         with self._schedules.server.translated("retiring static entries"):
@@ -263,11 +295,3 @@ def connections(schedules: Schedules) -> frozenset[str] | None:
     except ServerError:
         return None  # an ACL or a proxy that does not let us; if the server is away, others tell
     return frozenset(name.decode() for name in re.findall(rb" name=(zsched-beat-\S+) ", said))
-
-
-def live_and_gone(beats: Iterable[Beat], now_us: int, settle_s: float) -> tuple[list[Beat], list[Beat]]:
-    """Part beats into those that have called within ``settle_s`` seconds and the others."""
-    parts: tuple[list[Beat], list[Beat]] = [], []
-    for beat in beats:
-        parts[now_us - beat.at_us > settle_s * SECOND_US].append(beat)
-    return parts

@@ -66,10 +66,14 @@ class Settings:
     )  # fmt: skip
     history_limit: int = setting(whole(0), 20, "How many past occurrences are remembered for an entry.")
     settle_time: float = setting(
-        seconds(0), 300.0,
-        "An entry of `beat_schedule` goes when no live scheduler has declared it for so long.",
+        seconds(1), 300.0,
+        "An entry of `beat_schedule` goes when no live scheduler has declared it for so long. Schedulers call three "
+        "times in it, or once a minute; one that has not said that it ends counts as live for 15 s at least, and for "
+        "150 s while it is connected.",
     )  # fmt: skip
-    release: str = setting(TEXT, "", "The release that declares `beat_schedule`, when several are live at once.")
+    release: str = setting(
+        TEXT, "", "What this release of the app is called where schedulers are listed. It may stay the same for ever."
+    )
     done_time: float = setting(seconds(0), 86_400.0, "How long an entry that has run out is still listed.")
     send_events: bool = setting(
         FLAG, False,
