@@ -23,6 +23,8 @@ from celery_zsched.lookout import SET_BACK_US
 from celery_zsched.operations.guarding import undefined_blackouts
 from celery_zsched.operations.holding import end_pause
 from celery_zsched.operations.reanchoring import REMEDY, Lead, lead
+from celery_zsched.operations.records import note
+from celery_zsched.operations.site import Site
 from celery_zsched.publishing import CeleryPublisher
 from celery_zsched.roll import Roll, beats_of
 from celery_zsched.settings import Settings
@@ -45,6 +47,7 @@ class Scheduler(beat.Scheduler):
             self.settings = Settings.from_conf(app.conf)
             self.schedules = open_schedules(app, self.settings)
             self.schedules.on_reminded = lambda target: end_pause(app, self.schedules, target)
+            self.schedules.on_replaced = self._tell_of_replaced
         except ConfigurationError as exc:
             _stop_for(exc)
         self._publisher = CeleryPublisher(app, prefix=self.settings.prefix, declared=lambda: self.data)
@@ -181,6 +184,22 @@ class Scheduler(beat.Scheduler):
             "them is sent before it has caught up. Once the clock is right, let them go on with `%s`",
             self.schedules.server.masked, behind, found, REMEDY,
         )  # fmt: skip
+
+    def _tell_of_replaced(self, old: EntrySpec, new: EntrySpec) -> None:
+        """Tell that an entry of ``beat_schedule`` took the place of one that was added at run time; it is on record."""
+        logger.warning(
+            "the entry %r of beat_schedule (%s, %s) has replaced the one of that name that was added at run time (%s, "
+            "%s), and is deleted when no release declares it any more. To keep both, rename one in beat_schedule and "
+            "save the other anew, under a name of its own",
+            new.name, new.task, new.trigger, old.task, old.trigger,
+        )  # fmt: skip
+        site = Site(self.app, self.schedules, f"beat {self.schedules.timeline.holder}")
+        was = {"was_task": old.task, "was_schedule": str(old.trigger)}
+        detail = {"task": new.task, "schedule": str(new.trigger), **was}
+        try:
+            note(site, "replace", f"entry:{new.name}", "beat_schedule declares it", **detail)
+        except ServerError as exc:
+            logger.warning("that could not be put on record: %s", exc)
 
     def _caution_blackouts(self, specs: list[EntrySpec]) -> None:
         for name, entries in undefined_blackouts(self.schedules, specs).items():

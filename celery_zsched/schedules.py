@@ -71,6 +71,8 @@ class Schedules:
         #: Called by a claimer with what :meth:`remind` was given, when its moment has come.
         self.on_reminded: Callable[[str], None] | None = None
         self.timeline = Timeline(server, SCHEDULE_TIMELINE, prefix=prefix, holder=holder, claimer=claimer)
+        #: Called with an entry that was added at run time, and with the one of ``beat_schedule`` that replaced it.
+        self.on_replaced: Callable[[EntrySpec, EntrySpec], None] | None = None
         #: Connections for what is not waited for.
         self.wires = Wires(server, limit=1)
 
@@ -106,6 +108,7 @@ class Schedules:
     ) -> None:
         now_us, located = self.timeline.look([spec.name for spec in specs])
         items: list[Item] = []
+        static = {spec.name: spec for spec in specs if spec.owner == "static"} if self.on_replaced is not None else {}
         for position, spec in enumerate(specs):
             try:
                 item = self._item(spec, located.get(spec.name), now_us, now_us + position * APART_US)
@@ -119,6 +122,10 @@ class Schedules:
         for item, placed in zip(items, self.timeline.put(items), strict=True):
             if placed.outcome is not Outcome.CHANGED:
                 changes[item.id] = Change.UPDATED if item.id in located else Change.CREATED
+                if item.id in static and item.id in located and self.on_replaced is not None:
+                    stored = stored_of(located[item.id]).spec
+                    if stored is not None and stored.owner != "static":
+                        self.on_replaced(stored, static[item.id])
 
     def _item(self, spec: EntrySpec, located: Located | None, now_us: int, birth_us: int) -> Item | None:
         """Return what is to be put for an entry, or None when all is as it should be.

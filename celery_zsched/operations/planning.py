@@ -52,7 +52,10 @@ def plan(site: Site) -> list[Difference]:
         if name not in live:
             found.append(Difference(name, "create", detail=f"{spec.task}, {spec.trigger}"))
         elif changes := _changes(live[name], spec):
-            found.append(Difference(name, "update", changes, f"{spec.task}, {spec.trigger}"))
+            old = live[name]
+            added = old is not None and old.owner != "static"
+            said = "; it replaces an entry that was added at run time: rename one of them to keep both" if added else ""
+            found.append(Difference(name, "update", changes, f"{spec.task}, {spec.trigger}{said}"))
     faulty = {difference.entry for difference in found if difference.action == "fault"}
     found += [Difference(name, "delete") for name in live if name not in declared and name not in faulty]
     return sorted(found, key=lambda difference: difference.entry)

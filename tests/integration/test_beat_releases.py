@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from celery_zsched import Entry
+from celery_zsched import Entry, operations
+from celery_zsched.operations import Site
 from tests.programs import Project
 from tests.servers import RunningServer, wait_until
 
@@ -54,3 +55,24 @@ def test_an_old_release_that_comes_back_by_mistake_takes_nothing_away(
     project.write(SOURCE % ["keep", "legacy"])
     project.beat()
     assert set(project.schedules.names()) == {"keep", "legacy", "new"}
+
+
+def test_an_entry_of_a_program_is_not_replaced_in_silence(
+    start_server: Callable[..., RunningServer], start_project: Callable[..., Project]
+) -> None:
+    """The one of beat_schedule is in force, as with Celery's own; `plan` foretells it, the log and the audit tell."""
+    project = start_project(start_server(tcp=True), SOURCE % ["report", "other"])
+    for name, task in (("report", "mine"), ("added", "note")):
+        Entry(name, task, 7200, app=project.app).save()
+    project.app.conf.beat_schedule = {"report": {"task": "note", "schedule": 1.0}}
+    site = Site.of(project.app)
+    foretold = {each.entry: each.detail for each in operations.plan(site)}
+    assert "replaces an entry that was added at run time" in foretold["report"]
+    said = project.beat().output()
+    (warning,) = [line for line in said.splitlines() if "'report'" in line]
+    assert "WARNING" in warning and "(mine, every 2:00:00)" in warning and "rename one" in warning
+    (record,) = [each for each in operations.audit(site, target="entry:report") if each.verb == "replace"]
+    assert record.by.startswith("beat ") and record.detail["was_task"] == "mine"
+    assert project.schedules.get("report").spec.task == "note"  # type: ignore[union-attr]
+    again = project.beat().output()
+    assert "replaced" not in again and "'added'" not in said + again
