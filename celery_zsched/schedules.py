@@ -127,6 +127,28 @@ class Schedules:
                     if stored is not None and stored.owner != "static":
                         self.on_replaced(stored, static[item.id])
 
+    def rehearse(self, spec: EntrySpec) -> tuple[EntrySpec, LastRun, int | None, int]:
+        """Return how an entry would stand if it were saved now, without saving it.
+
+        That is the entry with its grid, what happened last, the moment at which it is due next (None if there is none),
+        and the server's clock.
+        """
+        now_us, located = self.timeline.look([spec.name])
+        standing = located.get(spec.name)
+        last = last_run_of(standing.note) if standing is not None else LastRun()
+        try:
+            item = self._item(spec, standing, now_us, now_us)
+        except NothingToComeError:
+            return spec.installed(now_us), last, None, now_us
+        if item is None and standing is not None:
+            stored = stored_of(standing)
+            return stored.spec or spec.installed(now_us), last, stored.due_us, now_us
+        assert item is not None  # of an entry that is not there yet, there is always something to put
+        merged, due_us = decode(item.body), item.due_us
+        if item.mode is Put.REBODY and standing is not None:
+            due_us = None if planner.has_run_out(merged, last, standing.due_us) else standing.due_us
+        return merged, last, due_us, now_us
+
     def _item(self, spec: EntrySpec, located: Located | None, now_us: int, birth_us: int) -> Item | None:
         """Return what is to be put for an entry, or None when all is as it should be.
 
@@ -393,8 +415,12 @@ def _begins(spec: EntrySpec, now_us: int, birth_us: int) -> int:
     return birth_us if spec.anchor_us == birth_us and spec.trigger.kind in ("interval", "rrule") else now_us
 
 
-def _nothing_to_come(spec: EntrySpec) -> ScheduleError:
-    return ScheduleError(f"the entry {spec.name!r} has no occurrence to come; check its schedule, end and count")
+class NothingToComeError(ScheduleError):
+    """An entry has no occurrence to come."""
+
+
+def _nothing_to_come(spec: EntrySpec) -> NothingToComeError:
+    return NothingToComeError(f"the entry {spec.name!r} has no occurrence to come; check its schedule, end and count")
 
 
 def _digest(body: bytes) -> str:

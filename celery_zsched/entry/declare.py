@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from celery_zsched.entry.payload import Payload
+from celery_zsched.entry.signatures import unfold
 from celery_zsched.entry.spec import EntrySpec
 from celery_zsched.errors import EntryError, ScheduleError, ZschedError
 from celery_zsched.guesses import unknown_faults
@@ -51,6 +52,8 @@ def build(
 ) -> EntrySpec:
     """Make an entry from what a user writes; :class:`EntryError` names every fault at once.
 
+    ``task`` is a task, its name, or a signature, to whose arguments and options these are added: ``args`` before its
+    own, ``kwargs`` and ``options`` over its own, as in ``Signature.apply_async``.
     ``schedule`` is anything that :func:`~celery_zsched.triggers.from_celery` takes. Times are seconds or timedeltas
     (``grace=math.inf``: however late). ``start`` and ``end`` without a ``tzinfo`` are wall times in the entry's zone,
     or the app's, read now. ``count`` is how many are sent in the entry's whole life: lowered to what was sent, it ends
@@ -58,6 +61,7 @@ def build(
     the ``options`` it means the same.
     """
     faults: list[str] = []
+    signature = isinstance(task, Mapping)
 
     def attempt(make: Callable[..., Any], *values: Any, **named: Any) -> Any:
         try:
@@ -66,11 +70,14 @@ def build(
             faults.append(str(exc))
             return None
 
+    task, args, kwargs, options = attempt(unfold, task, args, kwargs, options) or ("canvas", (), None, None)
     checked = attempt(check_zone, zone)
     trigger = attempt(from_celery, schedule, relative=relative, zone=checked, app_zone=app_zone)
     near = checked or (trigger.zone if isinstance(trigger, Trigger) else None) or app_zone
     chosen, own_expires = _options(options, faults)
     lazy = _is_lazy(args, kwargs)
+    if lazy and signature:
+        faults.append("its task is a signature with a BeatLazyFunc; give the task, and that among the entry's args")
     values = {
         "arguments": None if lazy else attempt(_arguments, args, kwargs, serializer),
         "grace_us": attempt(_duration, "grace", grace),

@@ -14,6 +14,7 @@ from celery_zsched.operations.guarding import Pauses, closings_of, coming, held_
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
 from celery_zsched.operations.targets import find_entry
+from celery_zsched.schedules import Schedules
 from celery_zsched.stored import State, Stored
 from celery_zsched.triggers import to_json
 
@@ -73,23 +74,35 @@ def list_entries(
     site: Site, *, pattern: str | None = None, state: str | None = None, limit: int = 100, after: str | None = None
 ) -> Page:
     """Return one page of entries in the order of their names; ``after`` is the last name of the page before."""
+    found, following = page_of(site.schedules, pattern=pattern, state=state, limit=limit, after=after)
+    return Page(_rows(site, found), following)
+
+
+def page_of(
+    schedules: Schedules,
+    *,
+    pattern: str | None = None,
+    state: str | None = None,
+    limit: int = 100,
+    after: str | None = None,
+) -> tuple[list[Stored], str | None]:
+    """Return the entries of one page, and what to give as ``after`` for the next, None at the end."""
     names: Iterable[str] = (
         name
-        for name in site.schedules.names()
+        for name in schedules.names()
         if (after is None or name > after) and (pattern is None or fnmatch.fnmatchcase(name, pattern))
     )
     if state is None:
         chosen = heapq.nsmallest(limit + 1, names)
-        found = site.schedules.get_many(chosen[:limit])
-        return Page(_rows(site, found), chosen[limit - 1] if len(chosen) > limit else None)
-    rows: list[Row] = []
+        return schedules.get_many(chosen[:limit]), chosen[limit - 1] if len(chosen) > limit else None
+    found: list[Stored] = []
     ordered = sorted(names)
     for start in range(0, len(ordered), limit):
-        found = site.schedules.get_many(ordered[start : start + limit])
-        rows += _rows(site, [stored for stored in found if stored.state.value == state])
-        if len(rows) >= limit:
-            return Page(rows[:limit], rows[limit - 1].entry)
-    return Page(rows, None)
+        chosen = ordered[start : start + limit]
+        found += [stored for stored in schedules.get_many(chosen) if stored.state.value == state]
+        if len(found) >= limit:
+            return found[:limit], found[limit - 1].name
+    return found, None
 
 
 def all_entries(site: Site, *, pattern: str | None = None, state: str | None = None) -> Iterator[Row]:

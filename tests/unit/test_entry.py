@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from celery import Celery, chain, chord, group
 from celery.beat import BeatLazyFunc, ScheduleEntry
 from celery.schedules import crontab
 from hypothesis import given
@@ -385,3 +386,48 @@ def test_the_header_says_which_occurrence_it_is() -> None:
             "cause": "catch-up",
         }.items()
     )
+
+
+def _app_with_task() -> Any:
+    app = Celery(set_as_current=False)
+
+    @app.task(name="app.log", shared=False)  # type: ignore[untyped-decorator,unused-ignore]
+    def log(*args: Any, **kwargs: Any) -> None:
+        """Stand for a task."""
+
+    return log
+
+
+def test_a_signature_brings_its_arguments_and_options() -> None:
+    """What the entry says itself goes on top, as what is given to apply_async does."""
+    log = _app_with_task()
+    spec = build("sig", log.s(1, k=2).set(queue="qq", expires=60), 3600)
+    assert spec.arguments is not None
+    assert (spec.task, spec.arguments.arguments()) == ("app.log", ([1], {"k": 2}))
+    assert (dict(spec.options), spec.expires) == ({"queue": "qq"}, 60 * SECOND_US)
+    more = build(
+        "sig", log.s(1, k=2, j=3).set(queue="qq", priority=3), 3600, (0,), {"k": 4}, {"priority": 5}, expires=9
+    )
+    assert more.arguments is not None
+    assert more.arguments.arguments() == ([0, 1], {"k": 4, "j": 3})
+    assert (dict(more.options), more.expires) == ({"queue": "qq", "priority": 5}, 9 * SECOND_US)
+    fixed = build("sig", log.si(1), 3600)
+    assert fixed == decode(encode(build("sig", "app.log", 3600, (1,))))
+    assert from_beat_schedule("sig", {"task": log.si(1), "schedule": 3600}).arguments == fixed.arguments
+    assert build("sig", log.map([1, 2]), 3600).task == "celery.map"
+
+
+def test_a_signature_that_is_no_single_task_is_refused() -> None:
+    """Canvas is several tasks; a signature that takes no more arguments is given none."""
+    log = _app_with_task()
+    for canvas, kind in (
+        (chain(log.s(1), log.s(2)), "chain"),
+        (group(log.s(1), log.s(2)), "group"),
+        (chord([log.s(1), log.s(2)], log.s()), "chord"),
+    ):
+        with pytest.raises(EntryError, match=rf"its task is a {kind}, .*a task that calls apply_async.*its overlap is"):
+            build("sig", canvas, 3600, overlap="never")
+    with pytest.raises(EntryError, match=r"immutable signature .* is given \(2,\) besides"):
+        build("sig", log.si(1), 3600, (2,))
+    with pytest.raises(EntryError, match="signature with a BeatLazyFunc"):
+        build("sig", log.s(BeatLazyFunc(int)), 3600)
