@@ -21,13 +21,13 @@ from celery_zsched.lookout import Lookout
 from celery_zsched.operations import Site
 from celery_zsched.operations.reanchoring import _reanchor
 from celery_zsched.publishing import CeleryPublisher
-from celery_zsched.roll import Roll
+from celery_zsched.roll import Roll, beats_of
 from celery_zsched.schedules import Schedules
 from celery_zsched.settings import Settings
 from celery_zsched.stored import State, Stored
 from celery_zsched.types import SECOND_US, from_us
 from tests.clocks import Clock
-from tests.entries import HOUR_US, entry, paused
+from tests.entries import HOUR_US, entry, paused, put_back
 from tests.programs import Project, Sent
 from tests.servers import RunningServer, wait_until
 
@@ -177,7 +177,7 @@ def test_a_slow_answer_is_no_clock_that_was_set_back(schedules: Schedules) -> No
 
 def test_beats_have_time_to_call_by_a_clock_that_was_set(desk: Desk) -> None:
     """The first that sees it does not take the others for silent, whose releases' entries would go."""
-    settings = Settings(settle_time=60.0)
+    settings, made_us = Settings(settle_time=60.0), desk.schedules.now_us()
     rolls: list[Roll] = []
     for release in ("old", "new"):
         engine = desk.another()
@@ -189,6 +189,7 @@ def test_beats_have_time_to_call_by_a_clock_that_was_set(desk: Desk) -> None:
     for roll in reversed(rolls):
         roll._called_at = 0.0  # as if a minute had passed
         assert roll.call()
+    assert all(beat.at_us - made_us > DAY_US for beat in beats_of(desk.schedules))
     assert {stored.name for stored in desk.schedules.all()} == {"old", "new"}
 
 
@@ -280,14 +281,17 @@ def test_what_is_made_while_the_clock_is_ahead_gets_its_grid_anew(desk: Desk) ->
 
 
 def test_a_claim_that_was_made_while_the_clock_was_ahead_holds_nothing_up(desk: Desk) -> None:
-    """Its scheduler died; the lease would end in a day."""
+    """Its scheduler died, and the lease would end in a day; so would the pause before another try."""
     desk.schedules.save(entry("held", 3600))
+    put_back(desk.schedules, entry("tried"), SECOND_US)  # due before the clock was set ahead
     desk.move("+1d")
-    (due,) = desk.schedules.claim(1, 5 * SECOND_US).due
+    due, tried = sorted(desk.schedules.claim(2, 5 * SECOND_US).due, key=lambda each: each.name)
+    desk.schedules.timeline.release([tried.hold], delay_us=SECOND_US)
     desk.move("+0")
-    assert operations.reanchor_tasks(desk.site, dry_run=True)[0].state == "scheduled"
-    (done,) = operations.reanchor_tasks(desk.site)
-    assert done.state == "scheduled"
+    dry = operations.reanchor_tasks(desk.site, dry_run=True)
+    assert [(each.entry, each.state) for each in dry] == [("held", "scheduled"), ("tried", "scheduled")]
+    assert [each.next for each in operations.reanchor_tasks(desk.site)] == [each.next for each in dry]
+    assert all(desk.get(name).located.claimed_us is None for name in ("held", "tried"))
     assert desk.schedules.timeline.settle([due.hold]) == ["held"]  # the dead one's token is void
     assert operations.reanchor_tasks(desk.site) == []
 
