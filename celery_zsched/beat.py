@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import click
 from billiard.process import current_process
 from celery import beat
+from celery.signals import beat_init
 
 from celery_zsched import cautions, notices, planner
 from celery_zsched.apps import open_schedules, static_entries
@@ -59,6 +60,9 @@ class Scheduler(beat.Scheduler):
         self._installed = False
         self._ticking = False
         self._parent = Parent(embedded=current_process().name == "Beat")
+        #: Celery's service that this scheduler works for, until its remote control is seen to.
+        self._service: Any = None
+        beat_init.connect(self._meet)
         super().__init__(app, *args, lazy=lazy, **kwargs)
         self.max_interval = min(self.max_interval, LONGEST_TICK_S)
 
@@ -81,6 +85,8 @@ class Scheduler(beat.Scheduler):
         self._parent.check()
         self._ticking = True
         try:
+            if self._service is not None:
+                self._answer_commands()
             if not self._installed:
                 self._install()
                 self._publisher.warm()
@@ -135,6 +141,19 @@ class Scheduler(beat.Scheduler):
                 f"    . lease -> {self.settings.lease_timeout:g} seconds",
             ]
         )
+
+    def _meet(self, sender: Any = None, **_: Any) -> None:
+        """Get to know the service, as it starts; it has no remote control before the first tick."""
+        if getattr(sender, "scheduler", None) is self:
+            self._service = sender
+
+    def _answer_commands(self) -> None:
+        """Take our remote-control commands too, if this beat has a remote control."""
+        service, self._service = self._service, None
+        if getattr(service, "remote_control", False):
+            from celery_zsched import remote  # it loads what is a worker's, which other beats do without
+
+            remote.answer(service)
 
     def _tell(self, app: Any, entry: str, past: Past) -> None:
         notices.tell(app, entry, past)

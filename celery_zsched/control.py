@@ -1,8 +1,8 @@
 """``celery control pause_task | resume_task | run_task | …`` and ``celery inspect schedule | paused | …``.
 
-Workers and the shell know them once this module is imported. Every worker hears a command and each does it; since the
-effect is on the server and doing it twice is doing it once, all of them answer with the same standing, and one of them
-says that it changed something.
+Workers and the shell know them once this module is imported, and so do beats whose remote control is on
+(:mod:`celery_zsched.remote`). Each of them hears a command and does it; since the effect is on the server and doing it
+twice is doing it once, all of them answer with the same standing, and one of them says that it changed something.
 """
 
 from __future__ import annotations
@@ -102,8 +102,9 @@ def pause_task(
         ends: dict[str, Any] = {"lasting": lasting, "until": until, "request": request}
         if operations.is_pattern(name):
             return operations.pause_tasks(site, name, reason=reason or None, **ends)
-        done = operations.pause_task(site, name, reason=reason or None, tell=False, **ends)
-        if isinstance(done, operations.Holding) and done.target.startswith("task:"):
+        here = getattr(state, "consumer", None) is not None  # a beat tells the workers, who may not have heard it
+        done = operations.pause_task(site, name, reason=reason or None, tell=not here, **ends)
+        if here and isinstance(done, operations.Holding) and done.target.startswith("task:"):
             _give_back(done.target.removeprefix("task:"))
         return done
 

@@ -45,7 +45,9 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("embedding", "publishing", "run_leases"),
     ("context",),
     ("operations",),
-    ("api", "blackouts", "transport", "beat", "control", "testing"),
+    ("control",),
+    ("remote",),
+    ("api", "blackouts", "transport", "beat", "testing"),
     ("cli", "redbeat"),
     ("__init__",),
 )
