@@ -13,6 +13,7 @@ from celery_zsched.triggers.base import Trigger
 from celery_zsched.triggers.crontab import FIELDS, Crontab
 from celery_zsched.triggers.crontext import CronText
 from celery_zsched.triggers.custom import Custom
+from celery_zsched.triggers.hints import is_rule, meant
 from celery_zsched.triggers.interval import Interval
 from celery_zsched.triggers.recurrence import Recurrence
 from celery_zsched.triggers.solar import Solar
@@ -61,7 +62,7 @@ def _convert(schedule: Any, relative: bool, app_zone: str | None) -> Trigger:
     if isinstance(schedule, (int, float, timedelta)):
         return Interval.of(schedule, relative=relative)
     if isinstance(schedule, str):
-        return Recurrence(schedule) if "FREQ=" in schedule.upper() or ":" in schedule else CronText(schedule)
+        return _of_text(schedule)
     if isinstance(schedule, datetime):
         return At(schedule)
     kind = type(schedule)
@@ -81,6 +82,16 @@ def _convert(schedule: Any, relative: bool, app_zone: str | None) -> Trigger:
     if (kind.__module__, kind.__name__) == _REDBEAT_RULE:
         return Recurrence.of(schedule.rrule)
     return Custom.of(schedule, _own_zone(schedule, app_zone))
+
+
+def _of_text(text: str) -> Trigger:
+    if is_rule(text):
+        return Recurrence(text)
+    try:
+        return CronText(text)
+    except ScheduleError as exc:
+        hint = meant(text)
+        raise exc if hint is None else ScheduleError(f"{text!r} cannot be read as cron text; {hint}") from None
 
 
 def celery_kind(schedule: Any) -> type | None:

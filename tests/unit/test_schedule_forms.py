@@ -310,3 +310,32 @@ def test_a_relative_interval_stands_on_the_wall_clock() -> None:
 def test_month_names_are_read_by_every_celery() -> None:
     """Celery before 5.7 knows only numbers; they are written as numbers."""
     assert to_json(Crontab("0", "0", month_of_year="Jan,mar-JUNE"))["month_of_year"] == "1,3-6"
+
+
+@pytest.mark.parametrize(
+    ("written", "remedy"),
+    [
+        ("2026-12-24T10:00", r"moment: .*datetime\.fromisoformat\('2026-12-24T10:00'\).*--at"),
+        ("2026-12-24 10:00:30Z", r"fromisoformat\('2026-12-24 10:00:30\+00:00'\)"),
+        ("2026-12-24", "looks like a moment"),
+        ("09:00", r"time of day: .*crontab\(hour=9, minute=0\).*'0 9 \* \* \*'"),
+        ("daily at 9:05:30", r"time of day: .*'30 5 9 \* \* \*'"),
+        ("30s", r"interval: .*the number 30 or timedelta\(seconds=30\).*--every 30s\)$"),
+        ("3600", r"interval: .*the number 3600 .*'0 \* \* \* \*'"),
+        ("every 5 minutes", r"the number 300 .*'\*/5 \* \* \* \*'"),
+        ("every hour", r"the number 3600 "),
+        ("1h30m", r"the number 5400 "),
+        ("every 2 hours and 5 minutes", r"the number 7500 "),
+        ("500 milliseconds", r"the number 0\.5 "),
+        ("every five minutes", "5 fields.*RRULE.*number of seconds or a timedelta.*datetime"),
+        ("* * * *", "has 5 fields"),
+        ("", "has 5 fields"),
+        ("@dayly", "did you mean '@daily'"),
+        ("61 * * * *", "Bad minute$"),
+        ("EXRULE:FREQ=DAILY", "the recurrence has the line 'EXRULE"),
+    ],
+)
+def test_text_that_is_no_schedule_is_told_what_it_looks_like(written: str, remedy: str) -> None:
+    """A moment, a time of day or an interval in words is refused with what to give in its place."""
+    with pytest.raises(ScheduleError, match=remedy):
+        from_celery(written)
