@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from datetime import timedelta
 from functools import partial
@@ -46,13 +47,14 @@ class Scheduler(beat.Scheduler):
     def __init__(self, app: Any, *args: Any, lazy: bool = False, **kwargs: Any) -> None:
         try:
             self.settings = Settings.from_conf(app.conf)
+            options = _engine_options(self.settings, _starting_deadline_us(app))
             self.schedules = open_schedules(app, self.settings)
             self.schedules.on_reminded = lambda target: end_pause(app, self.schedules, target)
             self.schedules.on_replaced = self._tell_of_replaced
         except ConfigurationError as exc:
             _stop_for(exc)
         self._publisher = CeleryPublisher(app, prefix=self.settings.prefix, declared=lambda: self.data)
-        self._engine = Engine(self.schedules, self._publisher, _engine_options(self.settings))
+        self._engine = Engine(self.schedules, self._publisher, options)
         self._announcer = Announcer(app) if self.settings.send_events else None
         self._engine.on_past = partial(self._tell, app)
         self._roll = Roll(self.schedules, self._engine, self.settings, also=self._sweep_marks)
@@ -271,7 +273,19 @@ class Scheduler(beat.Scheduler):
         self._installed = True
 
 
-def _engine_options(settings: Settings) -> Options:
+def _starting_deadline_us(app: Any) -> int | None:
+    """Return Celery's own setting for how late a crontab's occurrence may run; it is the grace of such entries."""
+    deadline_s = app.conf.beat_cron_starting_deadline
+    if deadline_s is None:
+        return None
+    if isinstance(deadline_s, bool) or not isinstance(deadline_s, (int, float)) or not 0 <= deadline_s < math.inf:
+        raise ConfigurationError(
+            f"beat_cron_starting_deadline is {deadline_s!r}, not a number of seconds from 0 up, or None"
+        )
+    return round(deadline_s * SECOND_US)
+
+
+def _engine_options(settings: Settings, crontab_grace_us: int | None) -> Options:
     grace_s = settings.misfire_grace
     return Options(
         lease_s=settings.lease_timeout,
@@ -281,6 +295,7 @@ def _engine_options(settings: Settings) -> Options:
         rules=planner.Rules(
             misfire=settings.misfire,
             grace_us=None if grace_s is None else round(grace_s * SECOND_US),
+            crontab_grace_us=crontab_grace_us,
             misfire_limit=settings.misfire_limit,
             overlap=settings.overlap,
         ),

@@ -52,8 +52,10 @@ class Settings:
         "What becomes of occurrences that were missed: one run for all of them, none, or a run for each.",
     )  # fmt: skip
     misfire_grace: float | None = setting(
-        seconds(0).or_none("however late"), None, "How late an occurrence may still run."
-    )
+        seconds(0).or_none("however late"), None,
+        "How late an occurrence may still run. For entries with a `crontab`, Celery's "
+        "`beat_cron_starting_deadline` stands in its place where that is set.",
+    )  # fmt: skip
     misfire_limit: int = setting(whole(1), 100, "The most missed occurrences that `all` makes up for; the newest stay.")
     overlap: str = setting(
         choice("allow", "skip", "buffer_one"), "allow",

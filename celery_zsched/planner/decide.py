@@ -15,7 +15,7 @@ from typing import Any, Literal
 from celery_zsched.entry import Cause, EntrySpec, LastRun
 from celery_zsched.errors import ScheduleError
 from celery_zsched.planner.occurrences import count_reached, due_of, due_until, next_nominal, pending
-from celery_zsched.triggers import DEFAULT_ZONE
+from celery_zsched.triggers import DEFAULT_ZONE, Crontab
 from celery_zsched.types import SECOND_US, from_us
 
 #: An occurrence that is sent later than this, or later than half way to its next, has missed its time.
@@ -31,8 +31,16 @@ class Rules:
 
     misfire: str = "once"
     grace_us: int | None = None
+    #: In its place for entries with Celery's ``crontab``, where it is set.
+    crontab_grace_us: int | None = None
     misfire_limit: int = 100
     overlap: str = "allow"
+
+    def grace_of(self, spec: EntrySpec) -> int | None:
+        """Return how late an occurrence of an entry may run that does not say so itself; None for however late."""
+        if self.crontab_grace_us is not None and spec.trigger.kind == Crontab.kind:
+            return self.crontab_grace_us
+        return self.grace_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +183,7 @@ def _upcoming(spec: EntrySpec, after_us: int, now_us: int, zone: str, last: Last
 
 def _choose(spec: EntrySpec, newest: list[int], now_us: int, zone: str, rules: Rules) -> list[int]:
     """Return which of the occurrences that are due the misfire rule lets run."""
-    grace_us = spec.grace_us if spec.grace_us is not None else rules.grace_us
+    grace_us = spec.grace_us if spec.grace_us is not None else rules.grace_of(spec)
     if grace_us is not None:
         newest = [at_us for at_us in newest if now_us - due_of(spec, at_us, zone=zone) <= grace_us]
     policy = spec.misfire or rules.misfire

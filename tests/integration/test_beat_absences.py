@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from celery.schedules import crontab
 
-from celery_zsched import Entry
+from celery_zsched import ConfigurationError, Entry
 from celery_zsched.apps import schedules_of
 from celery_zsched.beat import Scheduler
 from celery_zsched.entry import encode, from_beat_schedule
 from celery_zsched.stored import Change, State, Stored
-from celery_zsched.types import SECOND_US, Item, Place, Put, to_us
+from celery_zsched.types import SECOND_US, Item, Place, Put, from_us, to_us
 from tests.entries import HOUR_US, put_back
 from tests.programs import Project, Sent, messages, sent_of
 from tests.servers import RunningServer, wait_until
@@ -130,6 +131,33 @@ def test_an_entry_that_is_added_is_on_time_though_another_is_long_in_coming(proj
     assert 0 <= to_us(datetime.fromisoformat(first.fired)) - first.nominal_us < SECOND_US
     assert Entry.get("hourly", app=project.app).due_us == due_us
     assert beat.is_running
+
+
+def test_celerys_deadline_for_crontabs_is_kept(start_server: Callable[..., RunningServer]) -> None:
+    """beat_cron_starting_deadline: a crontab's occurrence that is later is not sent; intervals know nothing of it."""
+    app = Celery("deadline", broker=f"zsched+{start_server().url}", set_as_current=False)
+    app.conf.update(beat_cron_starting_deadline=600, result_expires=None, beat_max_loop_interval=0.02)
+    schedules = schedules_of(app)
+    late = from_us(schedules.now_us() - 20 * MINUTE_US).replace(second=0, microsecond=0)
+    for name, schedule in (("cron", crontab(minute=late.minute)), ("interval", 3600)):
+        put_back(schedules, Entry(name, "note", schedule, app=app).spec, schedules.now_us() - to_us(late))
+    beat = Scheduler(app)
+
+    def moved_on() -> bool:
+        """Whether both entries wait for what is to come."""
+        beat.tick()
+        now_us = schedules.now_us()
+        return all((stored.due_us or 0) > now_us and stored.state is State.SCHEDULED for stored in schedules.all())
+
+    try:
+        wait_until(moved_on, what="both to be looked at")
+    finally:
+        beat.close()
+    assert {stored.name: stored.last.fired for stored in schedules.all()} == {"cron": 0, "interval": 1}
+    for wrong in ("60", -1, True):
+        app.conf.beat_cron_starting_deadline = wrong
+        with pytest.raises(ConfigurationError, match="beat_cron_starting_deadline is"):
+            Scheduler(app)
 
 
 class Restarts:

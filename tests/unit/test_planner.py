@@ -256,6 +256,18 @@ def test_jitter_is_below_the_distance_and_never_moves() -> None:
         assert made.next_due_us is not None and made.next_due_us > due_us
 
 
+def test_crontabs_can_have_a_grace_of_their_own() -> None:
+    """As Celery's beat_cron_starting_deadline has it: how late one may run; what the entry says itself comes first."""
+    rules = Rules(grace_us=HOUR_US, crontab_grace_us=60 * SECOND_US)
+    assert wake(entry(), "05 14:00", "05 14:01", rules=rules).sends
+    late = wake(entry(), "05 14:00", "05 14:01:01", rules=rules)
+    assert (late.sends, late.held) == ((), (at("05 14:00"), "misfire"))
+    for other in (entry(3600), entry("0 * * * *"), entry(grace=90)):
+        assert wake(other, "05 14:00", "05 14:01:01", rules=rules).sends
+    assert not wake(entry(), "05 14:00", "05 15:00:30", rules=Rules(crontab_grace_us=0)).sends
+    assert wake(entry(), "05 14:00", "05 14:50", rules=Rules(grace_us=HOUR_US)).sends
+
+
 def test_expiry_is_counted_from_the_sending_or_ends_with_the_next_occurrence() -> None:
     """``expires`` as in Celery, or ``"next"``."""
     assert wake(entry(), "05 14:00", "05 14:00").sends[0].expires_us is None
