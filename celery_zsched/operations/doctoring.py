@@ -12,7 +12,7 @@ from celery_zsched.connection import Server
 from celery_zsched.errors import ZschedError
 from celery_zsched.keys import SCHEDULE_TIMELINE, ScheduleKeys, TimelineKeys, pauses_key
 from celery_zsched.operations.guarding import undefined_blackouts
-from celery_zsched.operations.liveness import beats, health
+from celery_zsched.operations.liveness import beats, failures, health
 from celery_zsched.operations.planning import plan
 from celery_zsched.operations.reanchoring import REMEDY, lead, named
 from celery_zsched.operations.site import Site
@@ -222,7 +222,10 @@ def _beats(site: Site) -> Iterator[Finding]:
         )
     if told.ok:
         yield Finding("beats", GOOD, f"{told.beats} alive, nothing is overdue")
-    for beat in beats(site):
+    rows = beats(site)
+    for failure in failures(rows) if told.ok else ():
+        yield Finding("beats", LOOK, failure, "mend what it tells; what is due is sent by the others, if they can")
+    for beat in rows:
         if beat.alive and abs(beat.clock_offset_s) > CLOCK_OFF_S:
             yield Finding(
                 "clocks", LOOK, f"the clock of the beat on {beat.host} is {beat.clock_offset_s:+.3f} s off",

@@ -13,7 +13,7 @@ from celery_zsched.entry import EntrySpec, Past
 from celery_zsched.errors import NotFoundError, ServerError
 from celery_zsched.operations.guarding import Closings, Pauses, closings_of, first_open, next_closed
 from celery_zsched.operations.listing import blackout_notices
-from celery_zsched.operations.liveness import beats
+from celery_zsched.operations.liveness import beats, failures
 from celery_zsched.operations.moments import moment_us
 from celery_zsched.operations.reanchoring import notices as clock_notices
 from celery_zsched.operations.records import Record, audit
@@ -131,8 +131,10 @@ def _standing_now(site: Site, stored: Stored, now_us: int) -> list[str]:
     due_us = stored.due_us
     if due_us is not None and due_us <= now_us and stored.state is State.SCHEDULED:
         said.append(f"the entry is due since {moment(due_us)} ({_ago(now_us - due_us)}) and not sent yet")
-        if not any(beat.alive for beat in beats(site)):
+        rows = beats(site)
+        if not any(beat.alive for beat in rows):
             said.append("no beat has called lately; start one with `celery -A … beat -S zsched`")
+        said += failures(rows)
     if due_us is not None and due_us > now_us:
         said.append(f"the entry is due next at {moment(due_us)}, in {_ago(due_us - now_us)}")
     said += _blackouts_now(site, stored, now_us) + held

@@ -78,6 +78,15 @@ def beats(site: Site) -> list[BeatRow]:
     return sorted(rows, key=lambda each: each.called_ago_s)
 
 
+def failures(rows: list[BeatRow]) -> list[str]:
+    """Return which of the beats live and cannot send, each as a sentence with since when and why."""
+    return [
+        f"the beat {row.host}:{row.pid} has failed since {row.failing}: {row.fault}"
+        for row in rows
+        if row.alive and row.fault
+    ]
+
+
 def health(site: Site, *, max_lag_s: float = 60.0) -> Health:
     """Say whether what is due is sent: no entry is overdue by more than ``max_lag_s`` seconds, and a beat lives.
 
@@ -97,9 +106,7 @@ def health(site: Site, *, max_lag_s: float = 60.0) -> Health:
     problems = []
     if overdue is not None and overdue_s > max_lag_s:
         problems.append(f"{_named(overdue)} is overdue by {overdue_s:.1f} s (allowed: {max_lag_s:g} s){_with(overdue)}")
-        problems += [
-            f"the beat {row.host}:{row.pid} has failed since {row.failing}: {row.fault}" for row in living if row.fault
-        ]
+        problems += failures(rows)
     if not living:
         problems.append(_no_beat(rows))
     return Health(

@@ -120,6 +120,7 @@ def test_a_beat_that_hangs_in_what_it_sends_is_not_healthy(
     assert done.returncode == 1 and "'slow' is overdue" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_beat_whose_broker_is_away_says_so(
     start_server: Callable[..., RunningServer], start_project: Callable[..., Project]
 ) -> None:
@@ -127,13 +128,17 @@ def test_a_beat_whose_broker_is_away_says_so(
     server = start_server(tcp=True)
     source = 'app.conf.beat_schedule = {"each": {"task": "note", "schedule": 1.0}}'
     away = f"redis://127.0.0.1:{free_port()}/0"
-    project = start_project(server, source, broker=away, zsched_url=server.url)
+    project = start_project(server, source, broker=away, zsched_url=server.url, zsched_settle_time=2)
     beat = project.beat()
     beat.says("the broker takes no messages")
     site = Site.of(project.app)
     row = wait_until(lambda: next((row for row in operations.beats(site) if row.fault), None), what="the beat's fault")
+    called = row.called
     assert row.alive and row.pid == beat.pid and row.failing
     assert "the broker did not take each" in row.fault
+    later = wait_until(lambda: [row for row in operations.beats(site) if row.called > called], what="another call")
+    assert later[0].failing == row.failing and later[0].fault
     problems = red(project).problems
     assert len(problems) == 2 and "'each' is overdue" in problems[0]
     assert f":{beat.pid} has failed since {row.failing}: the broker did not take each" in problems[1]
+    wait_until(lambda: "has failed since" in "".join(operations.explain(site, "each").because), what="explain to tell")
