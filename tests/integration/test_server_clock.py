@@ -85,7 +85,7 @@ def test_entries_go_on_by_the_clock_as_it_is_once_they_are_reanchored(
     said = beat.says("celery zsched reanchor --ahead")
     assert "2 entries are ahead of the server's clock ('nightly', 'often')" in said
     (line,) = [line for line in said.splitlines() if "was set back" in line]
-    assert "ERROR" in line and ("2 days, 0:00:" in line or "1 day, 23:59:5" in line)
+    assert "ERROR" in line and ("2 days, 0:0" in line or "1 day, 23:5" in line)
     ((verdict, (words, remedy)),) = findings(site).items()
     assert (verdict, remedy) == ("bad", "celery zsched reanchor --ahead")
     assert "2 entries are ahead" in words
@@ -102,7 +102,7 @@ def test_entries_go_on_by_the_clock_as_it_is_once_they_are_reanchored(
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["changed"] for line in done.stdout.splitlines()] == [True, True]
     nightly = project.schedules.get("nightly")
-    assert nightly.due_us == midnight_after(now_us)
+    assert nightly.due_us in (midnight_after(now_us), midnight_after(project.schedules.now_us()))
     assert nightly.spec is not None and before["nightly"].spec is not None
     assert nightly.spec.epoch > before["nightly"].spec.epoch
     sent = project.collect(3)
