@@ -277,7 +277,9 @@ def _definition(stored: Stored) -> dict[str, Any]:
 
 
 def _expires(expires: Any) -> Any:
-    return expires if expires == "next" else expires / SECOND_US
+    if isinstance(expires, str):
+        return expires if expires == "next" else datetime.fromisoformat(expires.replace("Z", "+00:00"))
+    return expires / SECOND_US
 
 
 def _celery_form(trigger: Trigger) -> Any:

@@ -9,12 +9,12 @@ from typing import Any
 
 from celery_zsched.entry.payload import Payload
 from celery_zsched.entry.signatures import unfold
-from celery_zsched.entry.spec import EntrySpec
+from celery_zsched.entry.spec import STALE, EntrySpec
 from celery_zsched.errors import EntryError, ScheduleError, ZschedError
 from celery_zsched.guesses import unknown_faults
-from celery_zsched.triggers import DEFAULT_ZONE, LAST_US, Trigger, check_zone, from_celery, zone_table
+from celery_zsched.triggers import DEFAULT_ZONE, LAST_US, At, Trigger, check_zone, from_celery, zone_table
 from celery_zsched.triggers.wallclock import wall_seconds
-from celery_zsched.types import SECOND_US, to_us
+from celery_zsched.types import SECOND_US, from_us, to_us
 
 #: What Celery takes in an entry of ``beat_schedule``.
 CELERY_KEYS = ("task", "schedule", "args", "kwargs", "options", "relative")
@@ -44,7 +44,7 @@ def build(
     end: datetime | None = None,
     count: int | None = None,
     jitter: float | timedelta = 0,
-    expires: float | timedelta | str | None = None,
+    expires: float | timedelta | datetime | str | None = None,
     blackouts: str | Sequence[str] = (),
     serializer: str = "json",
     owner: str = "dynamic",
@@ -57,8 +57,9 @@ def build(
     ``schedule`` is anything that :func:`~celery_zsched.triggers.from_celery` takes. Times are seconds or timedeltas
     (``grace=math.inf``: however late). ``start`` and ``end`` without a ``tzinfo`` are wall times in the entry's zone,
     or the app's, read now. ``count`` is how many are sent in the entry's whole life: lowered to what was sent, it ends
-    the entry at once; raised, it lets it go on with what is to come. ``expires`` is as in Celery, or ``"next"``; among
-    the ``options`` it means the same.
+    the entry at once; raised, it lets it go on with what is to come. ``expires`` is as in Celery, counted from each
+    sending, or ``"next"`` (until the next is due); a moment only for what is sent once, at a datetime. Among the
+    ``options`` it means the same.
     """
     faults: list[str] = []
     signature = isinstance(task, Mapping)
@@ -84,7 +85,7 @@ def build(
         "jitter_us": attempt(_duration, "jitter", jitter),
         "start_us": attempt(_moment, "start", start, near),
         "end_us": attempt(_moment, "end", end, near),
-        "expires": attempt(_expires, own_expires if expires is None else expires),
+        "expires": attempt(_expires, own_expires if expires is None else expires, trigger, near),
     }
     if trigger is None:
         trigger = from_celery(timedelta(days=1))  # only so that the other fields are checked too
@@ -169,15 +170,19 @@ def _duration(name: str, value: Any) -> int | None:
     return round(value * SECOND_US) if value < LAST_US / SECOND_US else LAST_US
 
 
-def _expires(value: Any) -> Any:
+def _expires(value: Any, trigger: Any, zone: str) -> Any:
     if value is None or value == "next":
         return value
-    if isinstance(value, datetime):
+    if not isinstance(value, datetime):
+        return _duration("expires", value)
+    if trigger is not None and not isinstance(trigger, At):
+        raise EntryError(f"its expires is the moment {value.isoformat()}, {STALE}")
+    expires_us = _moment("expires", value, zone) or 0
+    if trigger is not None and trigger.compute(expires_us - 1, anchor_us=None, zone=zone) is not None:
         raise EntryError(
-            f"its expires is the moment {value.isoformat()}, after which every message would be stale; give seconds "
-            "after the sending, or 'next', and use 'end' for the entry's last moment"
+            f"its expires is the moment {value.isoformat()}, by which it would not even be sent ({trigger})"
         )
-    return _duration("expires", value)
+    return from_us(expires_us).isoformat()
 
 
 def _moment(name: str, value: Any, zone: str) -> int | None:

@@ -7,11 +7,13 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from datetime import datetime
+from typing import Any, cast
 
 from celery_zsched.entry.payload import Payload
 from celery_zsched.errors import EntryError, ScheduleError
-from celery_zsched.triggers import Trigger, check_zone, to_json
+from celery_zsched.triggers import At, Trigger, check_zone, to_json
+from celery_zsched.types import to_us
 
 #: What becomes of missed occurrences: one run for all of them, none, or a run for each.
 MISFIRES = ("once", "skip", "all")
@@ -25,6 +27,12 @@ OWNERS = ("static", "dynamic")
 #: A longer name is a mistake, and would make every listing unreadable.
 LONGEST_NAME = 1024
 
+
+#: Why an entry that is due more than once does not expire at a moment.
+STALE = (
+    "after which every message would be stale; give seconds after the sending, or 'next', and use 'end' for the "
+    "entry's last moment (a moment is for what is sent once, at a datetime)"
+)
 
 #: The fields that are whole numbers, and the least that each may be.
 _NUMBERS = (
@@ -68,7 +76,8 @@ class EntrySpec:
     #: Each occurrence is due up to so much after its nominal time, by a hash.
     jitter_us: int = 0
     #: How long after it is sent a message is of use; ``"next"``: until the next occurrence is due.
-    expires: int | Literal["next"] | None = None
+    #: A one-off may name the moment itself, in ISO 8601.
+    expires: int | str | None = None
     #: Names of windows in which nothing is sent.
     blackouts: tuple[str, ...] = ()
     owner: str = "dynamic"
@@ -123,11 +132,20 @@ class EntrySpec:
                 yield f"its {name} is {value}, but cannot be below {least}"
         if isinstance(self.start_us, int) and isinstance(self.end_us, int) and self.end_us < self.start_us:
             yield "it ends before it starts"
-        if self.expires not in (None, "next") and (
-            not isinstance(self.expires, int) or isinstance(self.expires, bool) or self.expires <= 0
-        ):
-            yield f"its expires is {self.expires!r}, neither a positive time nor 'next'"
+        expires: object = self.expires
+        if isinstance(expires, str) and expires != "next":
+            if _instant_of(expires) is None:
+                yield f"its expires is {expires!r}, neither a positive time, nor 'next', nor a moment with its offset"
+            elif getattr(trigger, "kind", None) != At.kind:
+                yield f"its expires is the moment {expires}, {STALE}"
+        elif expires is not None and expires != "next" and (type(expires) is not int or expires <= 0):
+            yield f"its expires is {expires!r}, neither a positive time nor 'next'"
         yield from option_faults(self.options)
+
+    @property
+    def expires_at_us(self) -> int | None:
+        """The moment from which on its message is of no more use, where ``expires`` names one."""
+        return _instant_of(self.expires) if isinstance(self.expires, str) and self.expires != "next" else None
 
     @property
     def follows_app_zone(self) -> bool:
@@ -162,6 +180,16 @@ class EntrySpec:
             anchor_us = self.anchor_us if self.anchor_us is not None else self.start_us
             anchor_us = now_us if anchor_us is None else anchor_us
         return dataclasses.replace(self, anchor_us=anchor_us, epoch=stored.epoch)
+
+
+def _instant_of(text: str) -> int | None:
+    """Return an ISO 8601 moment with its offset as an instant; None for what is none."""
+    try:
+        # Python 3.10 does not read the Z of RFC 3339.
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return None if moment.tzinfo is None else to_us(moment)
 
 
 def name_faults(name: object) -> list[str]:

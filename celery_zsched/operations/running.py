@@ -257,12 +257,8 @@ def _nominals(site: Site, spec: EntrySpec, since: str, until: str, limit: int) -
 
 
 def _send(spec: EntrySpec, nominal_us: int, cause: Cause, now_us: int, zone: str) -> planner.Send:
-    expires_us = None
-    if spec.expires == "next":
-        following_us = planner.next_nominal(spec, now_us, zone=zone)
-        expires_us = None if following_us is None else planner.due_of(spec, following_us, zone=zone)
-    elif spec.expires is not None:
-        expires_us = now_us + spec.expires
+    following_us = planner.next_nominal(spec, now_us, zone=zone) if spec.expires == "next" else None
+    expires_us = planner.expires_of(spec, now_us, following_us, zone=zone)
     return planner.Send(nominal_us, cause, 0, expires_us)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from celery_zsched.entry import Cause, EntrySpec, LastRun
 from celery_zsched.errors import ScheduleError
-from celery_zsched.planner.occurrences import count_reached, due_of, due_until, next_nominal, pending
+from celery_zsched.planner.occurrences import count_reached, due_of, due_until, expires_of, next_nominal, pending
 from celery_zsched.triggers import DEFAULT_ZONE, Crontab
 from celery_zsched.types import SECOND_US, from_us
 
@@ -186,6 +186,8 @@ def _choose(spec: EntrySpec, newest: list[int], now_us: int, zone: str, rules: R
     grace_us = spec.grace_us if spec.grace_us is not None else rules.grace_of(spec)
     if grace_us is not None:
         newest = [at_us for at_us in newest if now_us - due_of(spec, at_us, zone=zone) <= grace_us]
+    if spec.expires_at_us is not None and spec.expires_at_us <= now_us:
+        return []  # nobody would run it
     policy = spec.misfire or rules.misfire
     if policy == "all":
         return newest
@@ -212,11 +214,7 @@ def _conclude(
     kept = 0 if buffered_us is None or buffered_us == last.buffered_us else 1
     dropped = 1 if last.buffered_us not in (None, buffered_us, *chosen) else 0
     missed = total - len([at_us for at_us in chosen if at_us != last.buffered_us]) - kept + dropped
-    expires_us = None
-    if spec.expires == "next":
-        expires_us = None if following_us is None else due_of(spec, following_us, zone=zone)
-    elif spec.expires is not None:
-        expires_us = now_us + spec.expires
+    expires_us = expires_of(spec, now_us, following_us, zone=zone)
     sends: list[Send] = []
     for at_us in chosen:
         in_time = at_us == last.buffered_us or (at_us == due[-1] and _on_time(spec, at_us, following_us, now_us, zone))

@@ -69,6 +69,21 @@ def due_of(spec: EntrySpec, nominal_us: int, *, zone: str = DEFAULT_ZONE) -> int
     return nominal_us + int.from_bytes(digest, "big") % room_us
 
 
+def expires_of(spec: EntrySpec, now_us: int, following_us: int | None, *, zone: str = DEFAULT_ZONE) -> int | None:
+    """Return when the message of an occurrence that is sent now is of no more use; ``following_us`` is the next one.
+
+    A moment that has passed is none: it was asked for all the same.
+    """
+    if spec.expires is None:
+        return None
+    if spec.expires == "next":
+        return None if following_us is None else due_of(spec, following_us, zone=zone)
+    if isinstance(spec.expires, int):
+        return now_us + spec.expires
+    at_us = spec.expires_at_us
+    return at_us if at_us is not None and at_us > now_us else None
+
+
 def is_due(spec: EntrySpec, due_us: int, *, zone: str = DEFAULT_ZONE) -> bool:
     """Return whether an occurrence of the entry is due at this very moment."""
     for nominal_us in _walk(spec, due_us - spec.jitter_us - 1, zone):

@@ -431,3 +431,24 @@ def test_a_signature_that_is_no_single_task_is_refused() -> None:
         build("sig", log.si(1), 3600, (2,))
     with pytest.raises(EntryError, match="signature with a BeatLazyFunc"):
         build("sig", log.s(BeatLazyFunc(int)), 3600)
+
+
+def test_a_moment_of_expiry_is_for_what_is_sent_once() -> None:
+    """A datetime, in the entry's zone if it has none; of an entry that goes on, every later message would be stale."""
+    due, tokyo = datetime(2027, 1, 1, 12), {"zone": "Asia/Tokyo"}
+    spec = decode(encode(build("e", "t", due, expires=datetime(2027, 1, 1, 13), **tokyo)))  # type: ignore[arg-type]
+    assert spec.expires == "2027-01-01T04:00:00+00:00"
+    assert spec.expires_at_us == to_us(datetime(2027, 1, 1, 4, tzinfo=timezone.utc))
+    assert build("e", "t", due, options={"expires": datetime(2027, 1, 1, 13)}, **tokyo) == spec  # type: ignore[arg-type]
+    written = dataclasses.replace(spec, expires="2027-01-01T04:00:00Z")
+    assert written.expires_at_us == spec.expires_at_us
+    for schedule, expires, reason in (
+        (60, datetime(2027, 1, 1, 13), "every message would be stale"),
+        (due, datetime(2027, 1, 1, 12), "would not even be sent"),
+    ):
+        with pytest.raises(EntryError, match=reason):
+            build("e", "t", schedule, expires=expires)
+    with pytest.raises(EntryError, match="every message would be stale"):
+        dataclasses.replace(spec, trigger=Interval(60 * SECOND_US), zone=None)
+    with pytest.raises(EntryError, match="nor a moment with its offset"):
+        dataclasses.replace(spec, expires="2027-01-01T04:00:00")

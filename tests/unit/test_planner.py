@@ -277,6 +277,17 @@ def test_expiry_is_counted_from_the_sending_or_ends_with_the_next_occurrence() -
     assert show(made.sends[0].expires_us) == "05 15:00"
 
 
+def test_a_one_off_may_expire_at_a_moment() -> None:
+    """Its message is of use until then, however late it is sent; later it is not sent, unless somebody asks for it."""
+    spec = entry(from_us(at("05 14:00")), expires=from_us(at("05 15:00")))
+    for now in ("05 14:00", "05 14:59"):
+        assert show(wake(spec, "05 14:00", now).sends[0].expires_us) == "05 15:00"
+    late = wake(spec, "05 14:00", "05 15:00")
+    assert (late.sends, late.held, late.finished) == ((), (at("05 14:00"), "misfire"), True)
+    asked = wake(spec, "05 14:00", "05 15:00", LastRun(asked_us=at("05 14:00")))
+    assert [send.expires_us for send in asked.sends] == [None]
+
+
 @pytest.mark.parametrize("number", range(20))
 def test_a_message_that_expires_with_the_next_lives_until_that_is_due(number: int) -> None:
     """By the next occurrence's own jitter too, which may be as long as the interval."""
