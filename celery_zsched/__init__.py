@@ -48,6 +48,9 @@ for _name in ("", "+redis", "+rediss", "+unix", "+sentinel", "+cluster", "+embed
 if "celery" in sys.modules:
     import_module("celery_zsched.countdowns").install()
 
+# A worker reports of runs that may not overlap, whatever its broker is.
+import_module("celery_zsched.reporting").install()
+
 
 def __getattr__(name: str) -> Any:
     try:

@@ -289,6 +289,7 @@ def _engine_options(settings: Settings, crontab_grace_us: int | None) -> Options
     grace_s = settings.misfire_grace
     return Options(
         lease_s=settings.lease_timeout,
+        run_lease_s=settings.run_lease,
         block_s=settings.max_block,
         claim_limit=settings.claim_limit,
         quarantine_after=settings.quarantine_after,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from celery_zsched import planner
-from celery_zsched.deciding import Decider
+from celery_zsched.deciding import Decider, NotYetError
 from celery_zsched.entry import LastRun, Past
 from celery_zsched.errors import EntryError, ScheduleError, ServerError, ServerUnavailableError
 from celery_zsched.inheriting import Inheritance
@@ -54,6 +54,7 @@ class Options:
     """How an engine works; durations in seconds."""
 
     lease_s: float = 5.0
+    run_lease_s: float = 40.0
     block_s: float = MAX_BLOCK_S
     claim_limit: int = 256
     quarantine_after: int = 3
@@ -93,7 +94,9 @@ class Engine:
         #: Told of each occurrence that is over, with its entry's name.
         self.on_past: Callable[[str, Past], None] | None = None
         self._publisher = publisher
-        self._decider = Decider(schedules, options.rules, lease_s=options.lease_s)
+        self._decider = Decider(
+            schedules, options.rules, publisher=publisher, lease_s=options.lease_s, run_lease_s=options.run_lease_s
+        )
         self._inheritance = Inheritance(schedules, options.rules)
         self._lease_us = round(TOLD * options.lease_s * SECOND_US)
         self._held: dict[str, Due] = {}
@@ -267,6 +270,11 @@ class Engine:
             raise
         except RefusedError as exc:
             self._put_off(due, str(exc))
+            return None
+        except NotYetError as exc:
+            logger.info("%s waits: %s", due.name, exc)
+            self._held.pop(due.name, None)
+            self.schedules.timeline.release([due.hold], delay_us=max(0, exc.until_us - at_us))
             return None
         except Exception as exc:
             # Whatever is wrong with one entry, a custom schedule's own error included, must not stop the others.

@@ -58,3 +58,14 @@ class Publisher(Protocol):
         Raises :class:`~celery_zsched.errors.ServerError`.
         """
         ...
+
+    def standing(self, ids: Sequence[str]) -> Collection[str] | None:
+        """Return which tasks have a message that waits or is with a worker; None if the broker lets nobody see that.
+
+        Raises :class:`~celery_zsched.errors.ServerError`.
+        """
+        ...
+
+    def expires_us(self, task: str, at_us: int) -> int | None:
+        """Return when a message of the task would expire, sent at ``at_us`` with no word about it; None for never."""
+        ...

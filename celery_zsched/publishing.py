@@ -7,7 +7,7 @@ publisher confirms, a flush waits for them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,12 +18,12 @@ from celery_zsched import planner
 from celery_zsched.amqp import Producer
 from celery_zsched.confirms import WRITE_TIMEOUT_S, Confirms, UnconfirmedError, channel_error, offered
 from celery_zsched.entry import HEADER, EntrySpec, occurrence_header, occurrence_id
-from celery_zsched.errors import ConfigurationError
-from celery_zsched.message import mark_field
+from celery_zsched.errors import ConfigurationError, ServerUnavailableError
+from celery_zsched.message import eta_us, mark_field
 from celery_zsched.ours import is_ours
 from celery_zsched.outlet import PublishError, RefusedError
 from celery_zsched.queues import Queues
-from celery_zsched.types import from_us
+from celery_zsched.types import SECOND_US, from_us
 
 logger = logging.getLogger("celery.beat.zsched")
 
@@ -35,12 +35,15 @@ class CeleryPublisher:
     """Sends occurrences by a Celery app.
 
     ``prefix`` keeps the task ids of apps apart; ``declared`` returns the ``beat_schedule``, from which arguments that
-    are computed at each sending (``BeatLazyFunc``) are taken.
+    are computed at each sending (``BeatLazyFunc``) are taken; ``overlap`` is the rule of entries that have none.
     """
 
-    def __init__(self, app: Any, *, prefix: str, declared: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(
+        self, app: Any, *, prefix: str, declared: Callable[[], Mapping[str, Any]], overlap: str = "allow"
+    ) -> None:
         self._app = app
         self._prefix = prefix
+        self._overlap = overlap
         self._declared = declared
         self._connection: Any = None
         self._producer: Any = None
@@ -87,7 +90,7 @@ class CeleryPublisher:
         args, kwargs = arguments or self._arguments(spec)
         header = occurrence_header(
             spec.name, send.nominal_us, at_us, schedule=self._prefix, epoch=spec.epoch, missed=send.missed,
-            cause=send.cause, overlap=spec.overlap or "allow",
+            cause=send.cause, overlap=spec.overlap or self._overlap,
         )  # fmt: skip
         options = dict(spec.options)
         options["headers"] = {**(options.get("headers") or {}), "celery_beat_task": True, HEADER: header}
@@ -165,6 +168,22 @@ class CeleryPublisher:
             self.warm()
         queues = self.queues()
         return {} if queues is None else queues.marks(self._prefix, entries)
+
+    def standing(self, ids: Sequence[str]) -> Collection[str] | None:
+        """Return which tasks have a message that waits or is with a worker; None if the broker is not ours."""
+        if self._connection is None:
+            self.warm()
+        if self._connection is None:
+            raise ServerUnavailableError("the broker cannot be reached")
+        queues = self.queues()
+        return None if queues is None else queues.standing(ids)
+
+    def expires_us(self, task: str, at_us: int) -> int | None:
+        """Return when a message of the task expires by its decorator if it is sent at ``at_us``; None for never."""
+        own = getattr(self._app.tasks.get(task), "expires", None)
+        if isinstance(own, (int, float)):
+            return at_us + round(own * SECOND_US)
+        return eta_us(own, lambda: self._app.timezone)
 
     def close(self, *, broken: bool = False) -> None:
         """Drop the connection; the next message makes a new one. A broken one is not told good-bye, if it can be so."""

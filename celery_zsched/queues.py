@@ -80,6 +80,35 @@ class Queues:
                 found.append((queue, located))
         return found
 
+    def standing(self, ids: Iterable[str]) -> set[str]:
+        """Return which tasks have a message in some queue that is to be delivered, or is with a worker; no dead one."""
+        found: set[str] = set()
+        left = {id_: [id_] for id_ in ids}
+        for names in (left, {id_: names_of(id_)[1:] for id_ in left}):
+            found |= self._standing({id_: names[id_] for id_ in left if id_ not in found})
+        return found
+
+    def _standing(self, names: dict[str, list[str]]) -> set[str]:
+        """Return the keys of those whose messages stand somewhere under one of their names."""
+        pairs = [(id_, name) for id_, each in names.items() for name in each]
+        if not pairs:
+            return set()
+        with self.server.translated("looking for messages"):
+            pipeline = self._client.pipeline(transaction=False)
+            queues = self.names()
+            for queue in queues:
+                keys = self.timeline(queue).keys
+                for _, name in pairs:
+                    pipeline.hexists(keys.bodies, name)
+                pipeline.zmscore(keys.dead, [name for _, name in pairs])
+            answers = iter(pipeline.execute())
+        found: set[str] = set()
+        for _ in queues:
+            there = [next(answers) for _ in pairs]
+            rows = zip(pairs, there, next(answers), strict=True)
+            found.update(id_ for (id_, _), is_there, died in rows if is_there and died is None)
+        return found
+
     # -- Pauses on record
 
     def pauses(self) -> dict[str, OperatorState]:

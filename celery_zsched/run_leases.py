@@ -1,6 +1,7 @@
 """What a worker does about runs that may not overlap: it holds a lease on each on the server for as long as it runs.
 
-Importing this module is all it takes, and every ``celery`` command does (see :mod:`celery_zsched.cli`). Only messages
+Importing this module is all it takes; every ``celery`` command does (see :mod:`celery_zsched.cli`), and so does every
+worker that imports the package (see :mod:`celery_zsched.reporting`). Only messages
 whose header asks for it cost anything: one round trip as the task begins, one as it ends, and a thread of the process
 that runs the task, which renews what is held. Celery's signals come in that process in every pool, so a child that is
 killed lets its runs lapse with it.
@@ -173,7 +174,7 @@ def _ended(
         _keeper.abandon(task_id)  # the process is being stopped under the task, which may come again
     elif state == states.RETRY:
         _keeper.put_off(entry, task_id, _delay_s(getattr(retval, "when", None)))
-    elif state == states.REJECTED and getattr(retval, "requeue", False):
+    elif state == states.REJECTED and getattr(retval, "requeue", False) and task.acks_late:
         _keeper.put_off(entry, task_id, 0.0)
     else:
         _keeper.end(task.app, entry, task_id)

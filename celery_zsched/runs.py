@@ -25,16 +25,18 @@ LONGEST_WAIT_US = 24 * 3600 * SECOND_US
 State = Literal["sending", "sent", "running"]
 
 #: What can be noted of a run; see ``lua/run_mark.lua``.
-Note = Literal["sending", "sent", "running", "renewed", "waiting"]
+Note = Literal["sending", "sent", "running", "renewed", "waiting", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """An outstanding run: its task id, how it stands, until when it counts if nothing is heard of it, and with whom."""
+    """An outstanding run: its task id, how it stands and since when, until when it counts if nothing is heard of it,
+    and with whom."""
 
     id: str
     state: State
     until_us: int
+    since_us: int
     holder: str
 
 
@@ -65,8 +67,8 @@ class Runs:
             for name, parts in zip(chunk, lists, strict=True):
                 fields = [part.decode() for part in parts]
                 found[name] = [
-                    Run(id_, _state(state), int(until), holder)
-                    for id_, state, until, holder in zip(*[iter(fields)] * 4, strict=True)
+                    Run(id_, _state(state), int(until), int(since), holder)
+                    for id_, state, until, since, holder in zip(*[iter(fields)] * 5, strict=True)
                 ]
         return found
 

@@ -205,6 +205,8 @@ class Schedules:
     def _remove(self, names: Sequence[str]) -> list[Place | None]:
         places = self.timeline.remove(names)
         self.timeline.remove([RESUME + name for name in names])
+        for chunk in _chunks(names):
+            self.timeline.run("run_forget", chunk)
         with self.server.translated("forgetting what became of entries"):
             for chunk in _chunks(names):
                 self.server.client.hdel(self.timeline.keys.history, *chunk)

@@ -6,16 +6,18 @@
 -- @flags allow-oom
 local runs, lapses, bell, watch = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local timelines = {unpack(KEYS, 5)}
+local AGAIN_US = 300000000 -- a message that waits may be taken away, and nobody tells: its entry is looked at so often
 -- @include clock ring runs lapses forward
 
 sweep()
 local waiting = 0
 for at = 1, #ARGV do
   local entry = ARGV[at]
-  local others = {}
+  local others, unbegun = {}, false
   for _, run in ipairs(read_runs(entry)) do
     if run.state ~= 'wanted' then
       others[#others + 1] = run
+      unbegun = unbegun or run.state == 'sent'
     end
   end
   local last = last_run(others)
@@ -25,6 +27,6 @@ for at = 1, #ARGV do
     write_runs(entry, others)
   end
   -- Should nobody end the run, it lapses, and the entry is looked at by then.
-  forward(entry, last or now)
+  forward(entry, last and (unbegun and math.min(last, now + AGAIN_US) or last) or now)
 end
 return waiting

@@ -6,6 +6,8 @@
 --          running   a worker has begun it
 --          renewed   a worker is still at it; a run that is not known is not made anew
 --          waiting   its worker has given it back to wait for a retry
+--          missing   its message is in no queue: somebody has it who will say so by 'until', or it is gone; only what
+--                    is 'sent' and would count for longer is cut short
 --   until  '+N' for N microseconds from now, otherwise the moment itself
 -- RETURNS: the ids of runs that were to be renewed and are not known
 -- RULES: 2, 7 (what has lapsed goes)
@@ -42,8 +44,14 @@ for at = 2, #ARGV, WIDTH do
   local entry, id, asked, till = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   local found = read_runs(entry)
   local run = find(found, id)
+  local ends = string.sub(till, 1, 1) == '+' and now + tonumber(string.sub(till, 2)) or tonumber(till)
   local state = becomes(run, asked)
-  if state then
+  if asked == 'missing' then
+    if run and run.state == 'sent' and run.till > ends then
+      run.till = ends
+      write_runs(entry, found)
+    end
+  elseif state then
     if not run then
       run = {id = id}
       found[#found + 1] = run
@@ -51,8 +59,7 @@ for at = 2, #ARGV, WIDTH do
     if run.state ~= state then
       run.since = stamp(now)
     end
-    run.state, run.holder = state, holder
-    run.till = string.sub(till, 1, 1) == '+' and now + tonumber(string.sub(till, 2)) or tonumber(till)
+    run.state, run.holder, run.till = state, holder, ends
     write_runs(entry, found)
   elseif asked == 'renewed' then
     unknown[#unknown + 1] = id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from celery_zsched.operations.site import Site
 from celery_zsched.operations.targets import Target, resolve, unknown_notice
 from celery_zsched.operations.whereabouts import headers_of
 from celery_zsched.queues import Seen
+from celery_zsched.runs import Runs
 from celery_zsched.types import Cancel, Place
 
 #: Requests to cancel that have no id of their own and come so soon after each other, in seconds, are one.
@@ -62,10 +63,14 @@ def cancel_task(
     """Remove, for good, what waits of a task name, an entry, a queue, or one message; the entry itself stays.
 
     What a worker has already is revoked by Celery's own means, which keeps it from being started if it is not yet;
-    what runs goes on, and does not come again should its worker die. Raises
+    what runs goes on, and does not come again should its worker die. Runs of entries whose messages are gone keep
+    their entries back no longer. A broker that is not ours lets nobody remove messages: of an entry, those that no
+    worker has reported to have begun are revoked, and end like that. Raises
     :class:`~celery_zsched.errors.NotFoundError`, which names likely targets.
     """
     found = resolve(site, target)
+    if found.kind == "entry" and site.own_queues is None:
+        return _cancel_unseen(site, found, reason, dry_run)
     removed, running = 0, list[str]()
     if found.kind == "id":
         located = site.queues.locate(found.name)
@@ -78,6 +83,7 @@ def cancel_task(
                 became = Cancel.HELD if held else Cancel.REMOVED
             else:
                 (became,) = timeline.cancel([where.id])
+                _end_runs(site, [(found.name, where.body)] if became is Cancel.REMOVED else [])
             removed += became is Cancel.REMOVED
             running += [found.name] if became is Cancel.HELD else []
         if removed and not dry_run:
@@ -87,12 +93,18 @@ def cancel_task(
             gone, begun = _cancel_in(site, queue, found, dry_run, progress)
             removed += gone
             running += begun
+    ended = _end_lost(site, found.name, dry_run) if found.kind == "entry" else 0
     if not dry_run:
         if running:
             site.app.control.revoke(running)
-        if removed or running:
+        if removed or running or ended:
             note(site, "cancel", str(found), reason, removed=removed, running=len(running))
-    notice = None if removed or running else unknown_notice(site, found)
+    notice = None if removed or running or ended else unknown_notice(site, found)
+    if ended:
+        notice = (
+            f"runs of it that no worker has begun and that have no message in any queue: {ended}; cancelled, they keep "
+            "the next one back no longer"
+        )
     return Cancelled(str(found), removed, running, dry_run, notice)
 
 
@@ -112,10 +124,56 @@ def _cancel_in(
         chunk = chosen[start : start + AT_ONCE]
         done = timeline.cancel([seen.id for seen in chunk])
         removed += done.count(Cancel.REMOVED)
+        gone = [seen for seen, each in zip(chunk, done, strict=True) if each is Cancel.REMOVED]
+        _end_runs(site, [(seen.id, seen.body) for seen in gone])
         running += [_task_id(seen) for seen, each in zip(chunk, done, strict=True) if each is Cancel.HELD]
         if progress is not None:
             progress(len(chunk))
     return removed, running
+
+
+def _end_runs(site: Site, messages: Iterable[tuple[str, bytes]]) -> None:
+    """End the runs of this schedule's entries whose messages, given with their ids, are gone."""
+    ends = []
+    for id_, body in messages:
+        headers = headers_of(body)
+        told = headers.get(HEADER)
+        if not isinstance(told, dict) or told.get("overlap", "allow") == "allow":
+            continue
+        if told.get("schedule") == site.schedules.prefix and isinstance(told.get("entry"), str):
+            ends.append((told["entry"], wire_format.task_id(headers) or id_))
+    Runs(site.schedules).end(ends)
+
+
+def _end_lost(site: Site, entry: str, dry_run: bool) -> int:
+    """End the runs of an entry that nobody has begun and that have no message in a queue of ours; return how many."""
+    runs = Runs(site.schedules)
+    waiting = [run.id for run in runs.of([entry])[entry] if run.state == "sent"]
+    standing = site.queues.standing(waiting)
+    lost = [id_ for id_ in waiting if id_ not in standing]
+    if not dry_run:
+        runs.end((entry, id_) for id_ in lost)
+    return len(lost)
+
+
+def _cancel_unseen(site: Site, target: Target, reason: str | None, dry_run: bool) -> Cancelled:
+    """Revoke what an entry has sent to a broker of another make and no worker has begun, and end those runs."""
+    runs = Runs(site.schedules)
+    waiting = [run.id for run in runs.of([target.name])[target.name] if run.state == "sent"]
+    if waiting and not dry_run:
+        site.app.control.revoke(waiting)
+        runs.end((target.name, id_) for id_ in waiting)
+        note(site, "cancel", str(target), reason, removed=0, running=len(waiting))
+    notice = (
+        "the broker is not ours, so what waits there cannot be removed, and is known only of entries whose runs may "
+        "not overlap: "
+    )
+    if waiting:
+        would = "would be" if dry_run else "are"
+        notice += f"those that no worker has reported to have begun {would} revoked, and keep the next back no longer"
+    else:
+        notice += "no run of this one waits to be begun"
+    return Cancelled(str(target), 0, waiting, dry_run, notice)
 
 
 def _task_id(seen: Seen) -> str:

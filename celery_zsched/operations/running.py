@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +25,7 @@ from celery_zsched.operations.standing import moment
 from celery_zsched.operations.targets import find_entry, task_names
 from celery_zsched.outlet import PublishError, RefusedError
 from celery_zsched.publishing import CeleryPublisher
+from celery_zsched.settings import Settings
 from celery_zsched.stored import Stored
 from celery_zsched.types import SECOND_US
 
@@ -74,8 +77,8 @@ def run_task(
     """Send an entry's task once more, now: same routing, its schedule unmoved, cause ``manual``.
 
     ``task:NAME`` sends a task by its name, routed as always. A paused entry can be run too. One ``request`` sends once,
-    whoever repeats it; without one, requests within :data:`FOLD_S` seconds are taken for the same. ``args`` and
-    ``kwargs`` take the place of the entry's own.
+    whoever repeats it; without one, requests with the same arguments within :data:`FOLD_S` seconds are taken for the
+    same. ``args`` and ``kwargs`` take the place of the entry's own.
 
     Raises :class:`~celery_zsched.errors.NotFoundError`, and
     :class:`~celery_zsched.errors.ServerUnavailableError` if the broker does not take the message.
@@ -93,10 +96,11 @@ def run_task(
     elif spec.arguments is not None and not spec.lazy:
         _check_call(site, spec.task, *spec.arguments.arguments())
     known_s = KNOWN_S if request else FOLD_S
+    asked_for = request or _digest(args, kwargs)
 
     def send() -> dict[str, Any]:
         now_us = site.schedules.now_us()
-        task_id = _task_id(site, spec, "manual", request or str(now_us))
+        task_id = _task_id(site, spec, "manual", request or f"{now_us}{asked_for}")
         with _publisher(site) as publish:
             publish(spec, _send(spec, now_us, "manual", now_us, site.schedules.zone), now_us, task_id, own, 0.0)
         _remember(site, spec, now_us, now_us, "manual", task_id)
@@ -105,7 +109,7 @@ def run_task(
             spec.name, spec.task, task_id, moment(now_us) or "", moment(now_us) or "", "manual", True, site.by
         ).to_dict()
 
-    answer, done = once(site, f"run:{spec.name}:{spec.epoch}:{request or ''}", send, known_s=known_s)
+    answer, done = once(site, f"run:{spec.name}:{spec.epoch}:{asked_for}", send, known_s=known_s)
     return Run(**answer | {"changed": done})
 
 
@@ -125,6 +129,18 @@ def _check_arguments(args: object, kwargs: object) -> None:
         raise EntryError(f'the args of a run are a list, such as [1, "a"], not {args!r:.200}')
     if kwargs is not None and not (isinstance(kwargs, Mapping) and all(isinstance(key, str) for key in kwargs)):
         raise EntryError(f'the kwargs of a run are a mapping from names, such as {{"a": 1}}, not {kwargs!r:.200}')
+
+
+def _digest(args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None) -> str:
+    """Return what tells requests without an id apart by their arguments; nothing for those that bring none."""
+    if args is None and kwargs is None:
+        return ""
+    given = [None if args is None else list(args), None if kwargs is None else dict(kwargs)]
+    try:
+        text = json.dumps(given, sort_keys=True)
+    except (TypeError, ValueError):  # no JSON values: what shows alike is alike
+        text = repr(given)
+    return f"args {hashlib.blake2b(text.encode(errors='surrogatepass'), digest_size=16).hexdigest()}"
 
 
 def _check_call(site: Site, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -153,12 +169,12 @@ def _run_by_name(
         near = asked(_TASK + known for known in likely(name, task_names(site)))
         raise NotFoundError(f"this app has no task {name!r}, and a worker would throw its message away{near}")
     _check_call(site, name, args or (), kwargs or {})
+    asked_for = request or _digest(args or None, kwargs or None)
 
     def send() -> dict[str, Any]:
         now_us = site.schedules.now_us()
-        task_id = str(
-            uuid.uuid5(_NAMESPACE, "\0".join((site.schedules.prefix, name, "by name", request or str(now_us))))
-        )
+        parts = (site.schedules.prefix, name, "by name", request or f"{now_us}{asked_for}")
+        task_id = str(uuid.uuid5(_NAMESPACE, "\0".join(parts)))
         try:
             site.app.tasks[name].apply_async(args, kwargs, task_id=task_id)
         except OperationalError as exc:
@@ -168,7 +184,7 @@ def _run_by_name(
         return Run("", name, task_id, moment_, moment_, "manual", True, site.by).to_dict()
 
     known_s = KNOWN_S if request else FOLD_S
-    answer, done = once(site, f"run:{_TASK}{name}:{request or ''}", send, known_s=known_s)
+    answer, done = once(site, f"run:{_TASK}{name}:{asked_for}", send, known_s=known_s)
     return Run(**answer | {"changed": done})
 
 
@@ -265,8 +281,9 @@ def _send(spec: EntrySpec, nominal_us: int, cause: Cause, now_us: int, zone: str
 @contextmanager
 def _publisher(site: Site) -> Iterator[_Publish]:
     publisher = CeleryPublisher(
-        site.app, prefix=site.schedules.prefix, declared=lambda: dict(site.app.conf.beat_schedule or {})
-    )
+        site.app, prefix=site.schedules.prefix, declared=lambda: dict(site.app.conf.beat_schedule or {}),
+        overlap=Settings.from_conf(site.app.conf).overlap,
+    )  # fmt: skip
 
     def publish(
         spec: EntrySpec, send: planner.Send, at_us: int, task_id: str, own: tuple[Any, Any] | None, delay_s: float

@@ -21,6 +21,18 @@ WAITS = {"timeline": {"e": AHEAD + 9}, "bodies": {"e": "E"}}
         {"timeline": {"e": AHEAD}, "bodies": {"e": "E"}, "runs": {"e": f"{RUN}\n{WANTED}"}, "lapses": {"e": AHEAD}},
     ),
     Case(
+        "an entry whose run has not begun is looked at again",
+        {**WAITS, "runs": {"e": f"{AHEAD} sent 1 {PAST} b1"}, "lapses": {"e": AHEAD}},
+        ["e"],
+        1,
+        {
+            "timeline": {"e": NOW + 300_000_000},
+            "bodies": {"e": "E"},
+            "runs": {"e": f"{AHEAD} sent 1 {PAST} b1\n{WANTED}"},
+            "lapses": {"e": AHEAD},
+        },
+    ),
+    Case(
         "an entry that waits already is told once",
         {**WAITS, "runs": {"e": f"{RUN}\n{PAST + 1} wanted - {PAST} "}, "lapses": {"e": AHEAD}},
         ["e"],

@@ -8,7 +8,9 @@ from tests.servers import RunningServer
 SENDING = {"runs": {"e": f"{AHEAD} sending 1 {PAST} b1"}, "lapses": {"e": AHEAD}}
 RUNNING = {"runs": {"e": f"{AHEAD} running 1 {PAST} w1"}, "lapses": {"e": AHEAD}}
 OVER = {"runs": {"e": f"{AHEAD} over 1 {PAST} "}, "lapses": {"e": AHEAD}}
+SENT = {"runs": {"e": f"{AHEAD} sent 1 {PAST} b1"}, "lapses": {"e": AHEAD}}
 LATER = AHEAD + 5
+SOONER = AHEAD - 5
 
 
 def marked(state: str, since: object = "NOW") -> dict[str, dict[str, object]]:
@@ -34,6 +36,13 @@ def marked(state: str, since: object = "NOW") -> dict[str, dict[str, object]]:
     Case("what goes on and is over", OVER, ["me", "e", "1", "renewed", LATER], ["1"], OVER),
     Case("what goes on and is not known", {}, ["me", "e", "1", "renewed", LATER], ["1"]),
     Case("what waits for a retry", RUNNING, ["me", "e", "1", "waiting", LATER], [], marked("sent")),
+    Case("what has no message is cut short", SENT, ["me", "e", "1", "missing", SOONER], [],
+         {"runs": {"e": f"{SOONER} sent 1 {PAST} b1"}, "lapses": {"e": SOONER}}),
+    Case("what has no message lasts no longer for it", SENT, ["me", "e", "1", "missing", LATER], [], SENT),
+    Case("what has no message and runs", RUNNING, ["me", "e", "1", "missing", SOONER], [], RUNNING),
+    Case("what has no message and is being sent", SENDING, ["me", "e", "1", "missing", SOONER], [], SENDING),
+    Case("what has no message and is over", OVER, ["me", "e", "1", "missing", SOONER], [], OVER),
+    Case("what has no message and is not known", {}, ["me", "e", "1", "missing", SOONER], []),
     Case(
         "another run of the entry stays",
         RUNNING,

@@ -15,7 +15,7 @@ REMEMBERED = f"{AHEAD} over 3 {PAST} \n{AHEAD} wanted - {PAST} "
         "what is outstanding is told, in order",
         {"runs": {"e": f"{OUTSTANDING}\n{REMEMBERED}", "f": REMEMBERED}, "lapses": {"e": AHEAD, "f": AHEAD}},
         ["f", "e", "g"],
-        [NOW, [], ["1", "running", f"{AHEAD}", "w1", "2", "sent", f"{AHEAD + 1}", "b1"], []],
+        [NOW, [], ["1", "running", f"{AHEAD}", f"{PAST}", "w1", "2", "sent", f"{AHEAD + 1}", f"{PAST}", "b1"], []],
         {"runs": {"e": f"{OUTSTANDING}\n{REMEMBERED}", "f": REMEMBERED}, "lapses": {"e": AHEAD, "f": AHEAD}},
     ),
     Case(
@@ -29,7 +29,7 @@ REMEMBERED = f"{AHEAD} over 3 {PAST} \n{AHEAD} wanted - {PAST} "
         "a line that is none of ours is passed over",
         {"runs": {"e": f"nonsense\n{AHEAD} sent 2 {PAST} a b"}, "lapses": {"e": AHEAD}},
         ["e"],
-        [NOW, ["2", "sent", f"{AHEAD}", "a b"]],
+        [NOW, ["2", "sent", f"{AHEAD}", f"{PAST}", "a b"]],
         {"runs": {"e": f"nonsense\n{AHEAD} sent 2 {PAST} a b"}, "lapses": {"e": AHEAD}},
     ),
 )
