@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import islice
@@ -21,6 +22,8 @@ from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment, paused_by
 from celery_zsched.operations.targets import find_entry
 from celery_zsched.operations.whereabouts import where_is
+from celery_zsched.runs import Runs
+from celery_zsched.settings import Settings
 from celery_zsched.stored import State, Stored
 from celery_zsched.types import SECOND_US, from_us, to_us
 
@@ -29,9 +32,9 @@ NEAR_US = 60 * SECOND_US
 
 _HELD = {
     "misfire": "its time was missed (no scheduler sent it in time) and the misfire rule left it out",
-    "overlap": "the run before it was still going on (overlap rule)",
+    "overlap": "the run before it was not over: it went on, or waited for a worker (overlap rule)",
     "blackout": "a blackout window was on",
-    "buffered": "the run before it was still going on; it was kept back until that ended",
+    "buffered": "the run before it was not over: it went on, or waited for a worker; it was kept back until that ended",
     "paused": "the entry was paused",
 }
 
@@ -137,7 +140,7 @@ def _standing_now(site: Site, stored: Stored, now_us: int) -> list[str]:
         said += failures(rows)
     if due_us is not None and due_us > now_us:
         said.append(f"the entry is due next at {moment(due_us)}, in {_ago(due_us - now_us)}")
-    said += _blackouts_now(site, stored, now_us) + held
+    said += _blackouts_now(site, stored, now_us) + _runs_now(site, stored.spec) + held
     if stored.last.error:
         times = "once" if stored.last.failures == 1 else f"{stored.last.failures} times in a row"
         said.append(f"it failed {times}: {stored.last.error}")
@@ -162,6 +165,39 @@ def _blackouts_now(site: Site, stored: Stored, now_us: int) -> list[str]:
     return said
 
 
+def _runs_now(site: Site, spec: EntrySpec) -> list[str]:
+    """Return which runs keep an entry back whose runs may not overlap, since when, and for how long at most."""
+    overlap = spec.overlap or Settings.from_conf(site.app.conf).overlap
+    if overlap == "allow":
+        return []
+    then = "what is due is left out" if overlap == "skip" else "of what is due the newest is kept back"
+    said = []
+    for run in Runs(site.schedules).of([spec.name])[spec.name]:
+        since, until = moment(run.since_us), moment(run.until_us)
+        if run.state == "running":
+            said.append(
+                f"its run {run.id} goes on with {run.holder} since {since}, and until it is over {then} (overlap "
+                f"{overlap}); if that worker falls silent, the run counts until {until}"
+            )
+        elif run.state == "sent":
+            where = (
+                _places(site, run.id) if site.own_queues is not None else ["no worker has reported to have begun it"]
+            )
+            said.append(
+                f"its run {run.id} waits since {since} to be begun, and until it is over {then} (overlap {overlap}): "
+                f"{'; '.join(where) or 'no queue has its message, and no worker has reported to have begun it'}. It "
+                f"counts until {until} at most; `celery zsched cancel {shlex.quote(f'entry:{spec.name}')}` ends it now"
+            )
+        else:
+            said.append(f"its run {run.id} is being sent by {run.holder} since {since}")
+    if site.own_queues is None and any("has reported" in each for each in said):
+        said.append(
+            "workers report of their runs to the schedule's server: each must `import celery_zsched` and have the "
+            "scheduler's settings, or runs count for as long as their messages may wait"
+        )
+    return said
+
+
 def _messages_held(site: Site, stored: Stored) -> list[str]:
     """Return the pauses by which the messages of an entry are held back, which is no matter of the entry itself."""
     return [
@@ -173,10 +209,13 @@ def _messages_held(site: Site, stored: Stored) -> list[str]:
 
 def _message_now(site: Site, one: Past) -> list[str]:
     """Return where the message of an occurrence that was sent is, if it is still in a queue of ours."""
-    if site.own_queues is None or one.task_id is None:
-        return []
+    return [] if site.own_queues is None or one.task_id is None else _places(site, one.task_id)
+
+
+def _places(site: Site, task_id: str) -> list[str]:
+    """Return in words where the messages of a task are in our queues; nothing if there are none."""
     try:
-        found = where_is(site, one.task_id)
+        found = where_is(site, task_id)
     except (NotFoundError, ServerError):
         return []
     words = {"waiting": "waits", "ended": "waits", "paused": "is parked", "dead": "is dead"}
