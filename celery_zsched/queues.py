@@ -100,13 +100,14 @@ class Queues:
                 keys = self.timeline(queue).keys
                 for _, name in pairs:
                     pipeline.hexists(keys.bodies, name)
-                pipeline.zmscore(keys.dead, [name for _, name in pairs])
+                    pipeline.zscore(keys.dead, name)
             answers = iter(pipeline.execute())
         found: set[str] = set()
         for _ in queues:
-            there = [next(answers) for _ in pairs]
-            rows = zip(pairs, there, next(answers), strict=True)
-            found.update(id_ for (id_, _), is_there, died in rows if is_there and died is None)
+            for id_, _ in pairs:
+                is_there, died_at = next(answers), next(answers)
+                if is_there and died_at is None:
+                    found.add(id_)
         return found
 
     # -- Pauses on record

@@ -63,8 +63,9 @@ class Settings:
     )  # fmt: skip
     run_lease: float = setting(
         seconds(1), 40.0,
-        "How long a run that may not overlap with the next still counts once its worker has fallen silent. Where tasks "
-        "are acked late, longer than the broker keeps a message with a silent worker.",
+        "How long a run that may not overlap with the next still counts once its worker has fallen silent, or its "
+        "message is in no queue of our broker and no worker has begun it. Where tasks are acked late, longer than the "
+        "broker keeps a message with a silent worker.",
     )  # fmt: skip
     history_limit: int = setting(whole(0), 20, "How many past occurrences are remembered for an entry.")
     settle_time: float = setting(
