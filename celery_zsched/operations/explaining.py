@@ -23,7 +23,6 @@ from celery_zsched.operations.standing import moment, paused_by
 from celery_zsched.operations.targets import find_entry
 from celery_zsched.operations.whereabouts import where_is
 from celery_zsched.runs import Runs
-from celery_zsched.settings import Settings
 from celery_zsched.stored import State, Stored
 from celery_zsched.types import SECOND_US, from_us, to_us
 
@@ -167,7 +166,7 @@ def _blackouts_now(site: Site, stored: Stored, now_us: int) -> list[str]:
 
 def _runs_now(site: Site, spec: EntrySpec) -> list[str]:
     """Return which runs keep an entry back whose runs may not overlap, since when, and for how long at most."""
-    overlap = spec.overlap or Settings.from_conf(site.app.conf).overlap
+    overlap = spec.overlap or site.overlap
     if overlap == "allow":
         return []
     then = "what is due is left out" if overlap == "skip" else "of what is due the newest is kept back"

@@ -25,7 +25,6 @@ from celery_zsched.operations.standing import moment
 from celery_zsched.operations.targets import find_entry, task_names
 from celery_zsched.outlet import PublishError, RefusedError
 from celery_zsched.publishing import CeleryPublisher
-from celery_zsched.settings import Settings
 from celery_zsched.stored import Stored
 from celery_zsched.types import SECOND_US
 
@@ -282,7 +281,7 @@ def _send(spec: EntrySpec, nominal_us: int, cause: Cause, now_us: int, zone: str
 def _publisher(site: Site) -> Iterator[_Publish]:
     publisher = CeleryPublisher(
         site.app, prefix=site.schedules.prefix, declared=lambda: dict(site.app.conf.beat_schedule or {}),
-        overlap=Settings.from_conf(site.app.conf).overlap,
+        overlap=site.overlap,
     )  # fmt: skip
 
     def publish(

@@ -10,8 +10,10 @@ from typing import Any
 
 from celery_zsched.apps import schedules_of
 from celery_zsched.errors import ConfigurationError
+from celery_zsched.planner import Rules
 from celery_zsched.queues import Queues
 from celery_zsched.schedules import Schedules
+from celery_zsched.settings import Settings
 
 _queues: weakref.WeakKeyDictionary[Any, Queues | None] = weakref.WeakKeyDictionary()
 
@@ -31,6 +33,14 @@ class Site:
         Raises :class:`~celery_zsched.errors.ConfigurationError` with every fault of the settings.
         """
         return cls(app, schedules_of(app), by or whoami())
+
+    @property
+    def overlap(self) -> str:
+        """What holds for runs of entries that have no overlap rule of their own."""
+        try:
+            return Settings.from_conf(self.app.conf).overlap
+        except ConfigurationError:
+            return Rules().overlap  # the schedule was opened without the app's settings
 
     @property
     def own_queues(self) -> Queues | None:
