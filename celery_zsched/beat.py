@@ -242,8 +242,9 @@ class Scheduler(beat.Scheduler):
         if not known:
             logger.error(
                 "%s has forgotten this beat: its data is gone (flushed, evicted, restarted without persistence), "
-                "or this beat was silent for longer than settle_time. The entries of beat_schedule are stored "
-                "anew; if the data is gone, entries that were added at run time must be saved anew",
+                "or this beat was silent for longer than settle_time, or came as another deleted what an old release "
+                "had declared. The entries of beat_schedule are stored anew; if the data is gone, entries that were "
+                "added at run time must be saved anew",
                 self.schedules.server.masked,
             )
             self._installed = False

@@ -14,7 +14,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -201,7 +201,7 @@ class Roll:
                 ", ".join(unread[:5]), self._keys.beats,
             )  # fmt: skip
         for release in {beat.release for beat in gone} - living if not unread else ():
-            self._retire(release, living)
+            self._retire(release, living, {beat.id for beat in gone})
         forget_finished(self._schedules, now_us - round(self._settings.done_time * SECOND_US))
         self._also(now_us)
         if gone:
@@ -225,7 +225,8 @@ class Roll:
                 and now_us - beat.at_us > CONNECTING_S * SECOND_US)
         ]  # fmt: skip
 
-    def _retire(self, release: str, living: Iterable[str]) -> None:
+    def _retire(self, release: str, living: Iterable[str], beats: Collection[str]) -> None:
+        """Delete what only a release declares, whose ``beats`` are gone."""
         with self._schedules.server.translated("retiring static entries"):
             client = self._client()
             others = [self._keys.release(other) for other in living]
@@ -233,6 +234,15 @@ class Roll:
         gone = self._schedules.retire(names)
         with self._schedules.server.translated("retiring static entries"):
             client.delete(self._keys.release(release))
+            late = [beat for beat in beats_of(self._schedules) if beat.id not in beats and beat.release not in living]
+            # Who came amid this found there what was about to go; it is told at its next call, and stores it anew.
+            hit = [
+                beat.id
+                for beat in late
+                if beat.release == release or (gone and any(client.smismember(self._keys.release(beat.release), gone)))
+            ]
+            if hit:
+                client.hdel(self._keys.beats, *hit)
         if gone:
             logger.info(
                 "static entries deleted: %d that only the release %s declared, which no beat has run for %g s: %s",

@@ -151,6 +151,30 @@ def test_a_beat_that_declares_anew_lets_go_of_what_it_had(beat_of: Callable[...,
     assert len(one.releases()) == len(beats_of(one.schedules)) == 1
 
 
+@pytest.mark.parametrize("own", ["mine", "legacy"])
+def test_a_beat_that_comes_amid_a_sweep_is_told_of_what_that_deletes(beat_of: Callable[..., Office], own: str) -> None:
+    """It found its entry there a moment before it went; it hears so at its next call, and stores it anew.
+
+    Its release may be the one that is swept.
+    """
+    old, sweeper, late = beat_of(), beat_of(), beat_of()
+    old.start("shared", "legacy")
+    sweeper.start("theirs")
+    old.silent_for(SETTLE_S + 1, ended_us=1)
+    retire = sweeper.schedules.retire
+
+    def retire_late(names: Any) -> list[str]:
+        late.start("shared", own)
+        return retire(names)
+
+    sweeper.schedules.retire = retire_late  # type: ignore[method-assign]
+    assert "shared" not in sweeper.sweep()
+    assert late.schedules.timeline.claimer not in {beat.id for beat in beats_of(late.schedules)}
+    late.start("shared", own)
+    assert sweeper.sweep() == {"shared", own, "theirs"}
+    assert len(beats_of(late.schedules)) == 2
+
+
 @pytest.mark.parametrize(
     ("silent_s", "how", "goes"),
     [
