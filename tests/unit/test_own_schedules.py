@@ -39,6 +39,7 @@ from tests.unit.user_schedules import (
     Watched,
     Workdays,
     Wrapped,
+    WrappedFixed,
     WrappedReal,
 )
 
@@ -151,11 +152,13 @@ def test_a_class_with_celerys_arithmetic_is_never_due_without_end(minute: str, h
 
 
 def test_a_class_of_any_kind_can_follow_real_time() -> None:
-    """With ``follows_real_time`` it is asked on a clock without changes, so it is due in both passes."""
+    """With ``follows_real_time`` it is asked on a clock without changes: true for both passes, false for the first."""
     fired = dues(WrappedReal("*/15", "*"), "Europe/Paris", "2026-10-25T00:20", 7)
     assert fired == [
         f"2026-10-25T{moment}" for moment in ("00:30", "00:45", "01:00", "01:15", "01:30", "01:45", "02:00")
     ]
+    first_only = dues(WrappedFixed("*/15", "*"), "Europe/Paris", "2026-10-25T00:20", 3)
+    assert first_only == ["2026-10-25T00:30", "2026-10-25T00:45", "2026-10-25T02:00"]
 
 
 def test_a_class_that_is_always_due_is_due_once_a_second_at_most() -> None:

@@ -109,6 +109,12 @@ class WrappedReal(Wrapped):
     follows_real_time = True
 
 
+class WrappedFixed(Wrapped):
+    """One whose hours count once, whatever its fields say."""
+
+    follows_real_time = False
+
+
 class Always(BaseSchedule):
     """Due whenever it is asked, and wants to be asked again at once."""
 
