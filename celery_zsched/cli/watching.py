@@ -36,8 +36,9 @@ def health(site: Site, out: Output, max_lag: str) -> None:
     Overdue is what has not been sent and moved on since its moment, also while a beat has it.
     """
     told = operations.health(site, max_lag_s=duration_us(max_lag) / SECOND_US)
+    claimed = f", {told.claimed} with a beat" if told.claimed else ""
     figures = (
-        f"{plural(told.beats, 'beat')}, {plural(told.waiting, 'entry')} waiting, overdue {told.overdue_s:g} s, "
+        f"{plural(told.beats, 'beat')}, {plural(told.waiting, 'entry')} waiting{claimed}, overdue {told.overdue_s:g} s, "
         f"{told.quarantined} in quarantine"
     )
     out.one(told.to_dict(), "\n".join([f"{'healthy' if told.ok else 'not healthy'}: {figures}", *told.problems]))
