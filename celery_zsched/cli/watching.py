@@ -38,8 +38,8 @@ def health(site: Site, out: Output, max_lag: str) -> None:
     told = operations.health(site, max_lag_s=duration_us(max_lag) / SECOND_US)
     claimed = f", {told.claimed} with a beat" if told.claimed else ""
     figures = (
-        f"{plural(told.beats, 'beat')}, {plural(told.waiting, 'entry')} waiting{claimed}, overdue {told.overdue_s:g} s, "
-        f"{told.quarantined} in quarantine"
+        f"{plural(told.beats, 'beat')}, {plural(told.waiting, 'entry')} waiting{claimed}, "
+        f"overdue {told.overdue_s:g} s, {told.quarantined} in quarantine"
     )
     out.one(told.to_dict(), "\n".join([f"{'healthy' if told.ok else 'not healthy'}: {figures}", *told.problems]))
     if not told.ok:
