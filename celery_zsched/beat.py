@@ -18,7 +18,7 @@ from celery_zsched import cautions, notices, planner
 from celery_zsched.apps import open_schedules, static_entries
 from celery_zsched.embedding import Parent
 from celery_zsched.engine import Engine, Options
-from celery_zsched.entry import EntrySpec, Past, from_beat_schedule
+from celery_zsched.entry import EntrySpec, Past, encode, from_beat_schedule
 from celery_zsched.errors import ConfigurationError, ServerError, ZschedError
 from celery_zsched.events import Announcer
 from celery_zsched.lookout import SET_BACK_US
@@ -261,7 +261,7 @@ class Scheduler(beat.Scheduler):
                 logger.error("the static entry %r is left out, the others go on: %s", name, exc)
         self._caution_blackouts(specs)
         self._engine.lookout.connect()  # so that the roll can tell by which name
-        self._roll.declare([spec.name for spec in specs])
+        self._roll.declare([spec.name for spec in specs], map(encode, specs))
         moved = adopt_zone(self.schedules)
         if moved:
             logger.info("the app's zone is %s now; entries without one that were moved: %d", self.schedules.zone, moved)

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from celery_zsched import planner
 from celery_zsched.deciding import Decider, NotYetError
 from celery_zsched.entry import LastRun, Past
-from celery_zsched.errors import EntryError, ScheduleError, ServerError, ServerUnavailableError
+from celery_zsched.errors import ServerError, ServerUnavailableError
 from celery_zsched.inheriting import Inheritance
+from celery_zsched.isolation import BACKOFF_S, MOST_DOUBLINGS, Isolation, after_aside, back
 from celery_zsched.lookout import Lookout
-from celery_zsched.outlet import Publisher, PublishError, RefusedError
+from celery_zsched.outlet import Publisher, PublishError, RefusedError, StoodStillError
 from celery_zsched.schedules import LONGEST_PUT_OFF_US, Schedules
 from celery_zsched.signals import undisturbed
 from celery_zsched.stored import Due, Move
@@ -27,13 +28,6 @@ from celery_zsched.types import SECOND_US, from_us
 from celery_zsched.wires import UnderWay
 
 logger = logging.getLogger("celery.beat.zsched")
-
-#: The shortest and the longest pause after a failure, in seconds; it doubles in between. The longest is what a beat may
-#: be late by once the fault is over.
-BACKOFF_S = (0.2, 1.6)
-
-#: How often the pause doubles at most.
-MOST_DOUBLINGS = 10
 
 #: For how long a failure counts as an engine's fault at most, in seconds: by then it has been tried again.
 FAULT_S = 120.0
@@ -67,6 +61,8 @@ class _Chunk:
 
     dues: list[Due] = dataclasses.field(default_factory=list)
     moves: list[Move] = dataclasses.field(default_factory=list)
+    #: For how many seconds the one was made that took longest, and its entry's name.
+    slowest: tuple[float, str] = (0.0, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +94,9 @@ class Engine:
             schedules, options.rules, publisher=publisher, lease_s=options.lease_s, run_lease_s=options.run_lease_s
         )
         self._inheritance = Inheritance(schedules, options.rules)
+        #: What is done with entries that cannot be sent; it is told of other schedulers by whoever knows them.
+        self.isolation = Isolation(schedules, quarantine_after=options.quarantine_after)
+        schedules.on_probe = self.isolation.probe
         self._lease_us = round(TOLD * options.lease_s * SECOND_US)
         self._held: dict[str, Due] = {}
         #: What was sent and is being moved on, with the entries as they were claimed.
@@ -108,6 +107,9 @@ class Engine:
         self._fault: _Fault | None = None
         #: Whether the schedule's server has answered when it was asked last.
         self.reached = False
+        #: What was on record of the claimed entries, and of those that were in quarantine and are sent.
+        self._records: dict[str, LastRun] = {}
+        self._returning: dict[str, LastRun] = {}
 
     @property
     def fault(self) -> str:
@@ -118,7 +120,8 @@ class Engine:
     def turn(self, patience_s: float) -> float:
         """Send what is due, or wait up to ``patience_s`` seconds for something to be; return for how long to pause.
 
-        The pause is 0 unless something failed. No error of the server, the broker or an entry leaves this method.
+        The pause is 0 unless something failed or is left to others. No error of the server, the broker or an entry
+        leaves this method.
         """
         try:
             reached, self.reached = self.reached, False
@@ -138,7 +141,7 @@ class Engine:
         if self._failures:
             logger.warning("working again after %d failures", self._failures)
             self._failures = 0
-        return 0.0
+        return self.isolation.stand_back()
 
     def close(self) -> None:
         """Give back what is claimed and not sent, leave waiting to the others, and drop the connections."""
@@ -181,6 +184,7 @@ class Engine:
         """
         started = time.monotonic()
         runs = self.schedules.last_runs([due.name for due in dues])
+        self._records, self._returning = dict(runs), {}
         dues, ended = self._inheritance.take(dues, runs, now_us, self._publisher.marks)
         self._start_move(ended)
         under_way, making = _Chunk(), _Chunk()
@@ -190,14 +194,12 @@ class Engine:
                     self._renew()
                     renewed = time.monotonic()
                 at_us = now_us + round((time.monotonic() - started) * SECOND_US)
-                making = _Chunk([due for due in chunk if due.name in self._held])
+                making = _Chunk(self._for_us([due for due in chunk if due.name in self._held]))
                 self._make(making, runs, at_us)
                 self._finish(under_way)
                 if time.monotonic() - renewed > TOLD * self.options.lease_s:
                     self._publisher.close()
-                    raise PublishError(
-                        "this process stood still for longer than its lease, and others may have sent it"
-                    )
+                    raise StoodStillError
                 self._publisher.start()
                 under_way, making = making, _Chunk()
                 if not self._publisher.keeps_back:
@@ -206,6 +208,11 @@ class Engine:
                     self._finish_move()
             self._finish(under_way)
             self._finish_move()
+        except StoodStillError:
+            self._tell_of_standing_still(time.monotonic() - renewed, *making.slowest)
+            self._give_back_held()
+            self._finish_move()
+            self._chunk_size = 1  # whatever took so long keeps no other up next time
         except PublishError as exc:
             # What of this the broker has all the same is refused when it comes again.
             self._failed_to_publish([*under_way.dues, *making.dues], exc)
@@ -223,11 +230,20 @@ class Engine:
             self._chunk_size = min(self._chunk_size * 2, LARGEST_CHUNK)
             yield chunk
 
+    def _for_us(self, dues: list[Due]) -> list[Due]:
+        """Leave to others, with their entries given back, what this one has failed at and they may be able to send."""
+        handed_on = self.isolation.hand_on(dues, self._records)
+        for name in handed_on:
+            del self._held[name]
+        return [due for due in dues if due.name not in handed_on]
+
     def _make(self, chunk: _Chunk, runs: dict[str, LastRun], at_us: int) -> None:
         """Make the messages of a chunk, and note where its entries go once the broker has them."""
         self._decider.look(chunk.dues, runs, at_us)
         for due in chunk.dues:
+            began = time.monotonic()
             move = self._fire(due, runs[due.name], at_us)
+            chunk.slowest = max(chunk.slowest, (time.monotonic() - began, due.name))
             if move is not None:
                 chunk.moves.append(move)
 
@@ -254,6 +270,7 @@ class Engine:
         """Send what the plan of one entry says; return where it goes, or None if it is set aside or tried again."""
         past: list[Past] = []
         by = self.schedules.timeline.holder
+        before = self._records[due.name]
         try:
             spec, plan = self._decider.decide(due, last, at_us)
             last = plan.last
@@ -278,8 +295,15 @@ class Engine:
             return None
         except Exception as exc:
             # Whatever is wrong with one entry, a custom schedule's own error included, must not stop the others.
-            self._failed(due, last, exc)
+            # On the record is what was before: the occurrence that failed is still to be dealt with.
+            self._held.pop(due.name, None)
+            self.isolation.failed(due, before, exc)
             return None
+        self.isolation.settled(due.name)
+        if before.asides:
+            last = after_aside(before, last, sent=bool(past))
+            if past:
+                self._returning[due.name] = before
         if past:
             last = last.but(task_id=past[-1].task_id, fired_us=at_us)
             self.lag_us = at_us - due.due_us
@@ -314,6 +338,8 @@ class Engine:
             if self.on_past is not None:
                 for past in move.past:
                     self.on_past(move.hold.id, past)
+            if move.hold.id in self._returning and move.hold.id not in lost:
+                back(move.hold.id, self._returning.pop(move.hold.id))
         self._decider.conclude([move.hold.id for move in moves])
 
     def _renew(self) -> None:
@@ -323,23 +349,6 @@ class Engine:
             del self._held[name]
 
     # -- When something fails
-
-    def _failed(self, due: Due, last: LastRun, exc: Exception) -> None:
-        expected = isinstance(exc, (ScheduleError, EntryError))
-        fault = str(exc) if expected else f"{type(exc).__name__}: {exc}"
-        self._held.pop(due.name, None)
-        if due.tries < self.options.quarantine_after:
-            pause_us = _backoff_us(due.tries)
-            logger.error(
-                "%s cannot be sent (try %d of %d): %s; it is tried again in %g s, the other entries go on",
-                due.name, due.tries, self.options.quarantine_after, fault, seconds(pause_us), exc_info=not expected,
-            )  # fmt: skip
-            self.schedules.timeline.release([due.hold], delay_us=pause_us)
-        elif self.schedules.quarantine(due, fault, dataclasses.replace(last, failures=due.tries, error=fault)):
-            logger.error(
-                "%s is set aside in quarantine after %d tries: %s; mend and save it, and it returns. The others go on",
-                due.name, due.tries, fault, exc_info=not expected,
-            )  # fmt: skip
 
     def _put_off(self, due: Due, why: str) -> None:
         """Try one entry again later, ever later, that the broker takes no message of; the misfire rule ends that."""
@@ -374,11 +383,20 @@ class Engine:
     def _failed_to_publish(self, tried: Sequence[Due], exc: PublishError) -> None:
         left = [due for due in tried if due.name in self._held]
         self._give_back_held()
-        names = ", ".join(due.name for due in left[:NAMED]) + (
-            f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+        self._fault = _Fault(
+            f"the broker did not take {_some(left) or 'anything'}: {exc}", time.monotonic(), broker=True
         )
-        self._fault = _Fault(f"the broker did not take {names}: {exc}", time.monotonic(), broker=True)
         logger.error("%s; it stays due as before", self._fault.text)
+
+    def _tell_of_standing_still(self, still_s: float, slowest_s: float, slowest: str) -> None:
+        why = "it was suspended, or had no processor"
+        if slowest_s > still_s / 2:
+            why = f"making the message of {slowest} took {slowest_s:.1f} s of it (what does its task class wait for?)"
+        logger.error(
+            "this process stood still for longer than its lease: for %.1f s, with a lease of %g s, so that others may "
+            "have sent what it had claimed; that is looked at anew. %s",
+            still_s, self.options.lease_s, why[0].upper() + why[1:],
+        )  # fmt: skip
 
     def _give_back_held(self) -> None:
         """Give back what is not moved on: uncounted, so that it counts nothing towards quarantine."""
@@ -406,6 +424,7 @@ class Engine:
         return pause_s
 
 
-def _backoff_us(tries: int) -> int:
-    least, most = BACKOFF_S
-    return round(min(most, least * 2.0 ** min(tries - 1, MOST_DOUBLINGS)) * SECOND_US)
+def _some(dues: Sequence[Due]) -> str:
+    """Return the names of entries, of many the first."""
+    more = f" and {len(dues) - NAMED} more" if len(dues) > NAMED else ""
+    return ", ".join(due.name for due in dues[:NAMED]) + more

@@ -13,6 +13,10 @@ class PublishError(Exception):
     """The broker did not take the message of an occurrence; it may be tried again."""
 
 
+class StoodStillError(Exception):
+    """The scheduler worked on messages for longer than its lease, so that others may have sent them meanwhile."""
+
+
 class RefusedError(Exception):
     """The broker did not take the message of this one entry; it takes others, and may take this one later."""
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
+from traceback import walk_tb
 from typing import Any
 
 from celery import beat
+from celery.result import denied_join_result
 from kombu.exceptions import InconsistencyError, OperationalError
 
 from celery_zsched import planner
 from celery_zsched.amqp import Producer
 from celery_zsched.confirms import WRITE_TIMEOUT_S, Confirms, UnconfirmedError, channel_error, offered
 from celery_zsched.entry import HEADER, EntrySpec, occurrence_header, occurrence_id
-from celery_zsched.errors import ConfigurationError, ServerUnavailableError
+from celery_zsched.errors import ConfigurationError, ServerError, ServerUnavailableError
 from celery_zsched.message import eta_us, mark_field
 from celery_zsched.ours import is_ours
 from celery_zsched.outlet import PublishError, RefusedError
@@ -105,18 +108,23 @@ class CeleryPublisher:
             options["retry"] = False  # nothing is certain before the flush, so there is nothing to try again
         if self._confirms is not None:
             self._confirms.sender = spec.name
+        # Nobody waits in a scheduler for a result, so the result backend is not told that somebody will: one that is
+        # away would keep each message up, and one that is there would remember every task for as long as we live.
+        quietly = denied_join_result() if task_id is None else nullcontext()
         try:
-            if task is not None:
-                result = task.apply_async(args, kwargs, producer=producer, **options)
-            else:
-                self._warn_unknown(spec)
-                result = self._app.send_task(spec.task, args, kwargs, producer=producer, **options)
+            with quietly:
+                if task is not None:
+                    result = task.apply_async(args, kwargs, producer=producer, **options)
+                else:
+                    self._warn_unknown(spec)
+                    result = self._app.send_task(spec.task, args, kwargs, producer=producer, **options)
         except Exception as exc:
             fault = self._fault(exc)
             if fault is exc:
                 raise
             raise fault from exc
-        return str(result.id)
+        # A task class may answer with something else, or nothing: the message has the id that it was given.
+        return str(getattr(result, "id", None) or options["task_id"])
 
     @property
     def keeps_back(self) -> bool:
@@ -245,7 +253,37 @@ class CeleryPublisher:
         entrys = isinstance(exc, InconsistencyError) or isinstance(exc.__cause__, InconsistencyError)
         if entrys or not (isinstance(exc, OperationalError) or self._is_broken(exc)):
             return exc
+        # A lock server, a result backend or whatever else a task class asks before it sends fails by such errors too.
+        if not self._is_from_here(exc) and self._is_there():
+            return exc
         return self._failed(exc)
+
+    def _is_from_here(self, exc: BaseException | None) -> bool:
+        """Return whether an error comes from our producer or its channel, by itself or as what another comes from."""
+        producer = self._producer
+        if producer is None:
+            return True  # there is no connection, so whatever failed was to make one
+        ours = {id(each) for each in (producer, producer.__dict__.get("_channel"), self._batch, self._confirms)}
+        ours.discard(id(None))
+        seen: set[int] = set()
+        while exc is not None and id(exc) not in seen:
+            seen.add(id(exc))
+            if any(id(frame.f_locals.get("self")) in ours for frame, _ in walk_tb(exc.__traceback__)):
+                return True
+            exc = exc.__cause__ or exc.__context__
+        return False
+
+    def _is_there(self) -> bool:
+        """Return whether our own broker answers; of another one it is not asked, since the next entry will tell."""
+        queues = self.queues()
+        if queues is None:
+            return True
+        try:
+            with queues.server.translated("looking whether the broker is there"):
+                queues.server.client.ping()
+        except ServerError:
+            return False
+        return True
 
     def _failed(self, exc: Exception, *, keep: bool = False) -> PublishError:
         self._refused = {}

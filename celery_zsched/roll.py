@@ -42,6 +42,9 @@ CONNECTING_S = 15.0
 #: How much of its fault a beat tells, in characters.
 _FAULT_LENGTH = 500
 
+#: For how long it is remembered whether beats of another release are alive, in seconds.
+OTHERS_KNOWN_S = 2.0
+
 #: A schedule that has just answered that nothing waits is checked again after this long, in seconds.
 SOON_S = 1.0
 
@@ -113,18 +116,39 @@ class Roll:
         self._called_at = 0.0
         self._swept_at = 0.0
         self._shown_as = ""
+        self._others = (0.0, False)
+        engine.isolation.neighbours = self
         #: Since when this beat fails, as it told last (0: it does not).
         self._failing_us = 0
         #: How often this beat calls, in seconds: so often that others do not miss it for one call that comes late.
         self.every_s = min(CALL_S, settings.settle_time / 3)
 
-    def declare(self, names: Sequence[str]) -> None:
+    @property
+    def release(self) -> str:
+        """The release of the app that this beat runs; empty before it has declared its entries."""
+        return self._release
+
+    def others(self) -> bool:
+        """Return whether beats of another release are alive, as of a moment ago."""
+        until, there = self._others
+        now_us = self._engine.lookout.now_us()
+        if time.monotonic() < until or now_us is None:
+            return there
+        there = any(
+            beat.release != self._release and not beat.ended_us and now_us - beat.at_us < SILENT_S * SECOND_US
+            for beat in beats_of(self._schedules)
+        )
+        self._others = time.monotonic() + OTHERS_KNOWN_S, there
+        return there
+
+    def declare(self, names: Sequence[str], documents: Iterable[bytes] = ()) -> None:
         """Say which static entries this release has, before they are stored.
 
         The set of names is a part of what a release is called, so that one that keeps its name and drops an entry is
-        another one.
+        another one; so are the entries' ``documents``, so that one which only sends other arguments is, too.
         """
-        digest = hashlib.blake2b("\0".join(sorted(names)).encode(), digest_size=8).hexdigest()
+        told = b"\0".join([*(name.encode() for name in sorted(names)), *sorted(documents)])
+        digest = hashlib.blake2b(told, digest_size=8).hexdigest()
         before, self._release = self._release, f"{self._settings.release}/{digest}".removeprefix("/")
         now_us = self._schedules.now_us()
         self._started_us = self._started_us or now_us

@@ -37,6 +37,9 @@ NOTE = "\0"
 RESUME = f"{NOTE}resume{NOTE}"
 REMIND = f"{NOTE}remind{NOTE}"
 
+#: Of a note to try an entry again that was set aside.
+PROBE = f"{NOTE}probe{NOTE}"
+
 #: How much later a note is tried again that could not be attended to, in microseconds.
 NOTE_RETRY_US = 5 * SECOND_US
 
@@ -70,6 +73,9 @@ class Schedules:
         self.history_limit = history_limit
         #: Called by a claimer with what :meth:`remind` was given, when its moment has come.
         self.on_reminded: Callable[[str], None] | None = None
+        #: Called by a claimer with the name of an entry that was set aside, when it is to be tried again; answers after
+        #: how many microseconds it is to be called once more, or None if all is done.
+        self.on_probe: Callable[[str], int | None] | None = None
         self.timeline = Timeline(server, SCHEDULE_TIMELINE, prefix=prefix, holder=holder, claimer=claimer)
         #: Called with an entry that was added at run time, and with the one of ``beat_schedule`` that replaced it.
         self.on_replaced: Callable[[EntrySpec, EntrySpec], None] | None = None
@@ -109,6 +115,7 @@ class Schedules:
         now_us, located = self.timeline.look([spec.name for spec in specs])
         items: list[Item] = []
         static = {spec.name: spec for spec in specs if spec.owner == "static"} if self.on_replaced is not None else {}
+        set_aside = [name for name, found in located.items() if _is_set_aside(found)]
         for position, spec in enumerate(specs):
             try:
                 item = self._item(spec, located.get(spec.name), now_us, now_us + position * APART_US)
@@ -119,6 +126,9 @@ class Schedules:
                 changes[spec.name] = Change.UNCHANGED
             else:
                 items.append(item)
+        saved = {item.id for item in items}
+        for name in saved.intersection(set_aside):
+            self._forget_faults(name, last_run_of(located[name].note))
         for item, placed in zip(items, self.timeline.put(items), strict=True):
             if placed.outcome is not Outcome.CHANGED:
                 changes[item.id] = Change.UPDATED if item.id in located else Change.CREATED
@@ -154,7 +164,7 @@ class Schedules:
 
         A life that begins, begins at ``birth_us``, which is now or soon.
         """
-        quarantined = located is not None and located.place is Place.DEAD and located.reason != FINISHED
+        quarantined = located is not None and _is_set_aside(located)
         if located is not None and not quarantined and is_declared_by(located.body, spec):
             return None
         stored = None
@@ -204,7 +214,7 @@ class Schedules:
 
     def _remove(self, names: Sequence[str]) -> list[Place | None]:
         places = self.timeline.remove(names)
-        self.timeline.remove([RESUME + name for name in names])
+        self.timeline.remove([note + name for name in names for note in (RESUME, PROBE)])
         for chunk in _chunks(names):
             self.timeline.run("run_forget", chunk)
         with self.server.translated("forgetting what became of entries"):
@@ -271,13 +281,19 @@ class Schedules:
         """Put a paused entry back at its next future occurrence; return whether it was this call that did.
 
         With ``catch_up`` the newest occurrence that the pause has swallowed is due at once, whatever the misfire rule
-        says. An entry that is not paused is left alone.
+        says. One that is in quarantine is tried anew at once, for what the misfire rule says of the occurrence that it
+        failed at. An entry that is neither is left alone.
         """
         for _ in range(ATTEMPTS):
             now_us, located = self.timeline.look([name])
             if name not in located:
                 raise NotFoundError(f"there is no entry {name!r}")
             stored = stored_of(located[name])
+            if stored.state is State.QUARANTINED:
+                self._forget_faults(name, stored.last)
+                if self.put_back(name):
+                    return True
+                continue
             if stored.state is not State.PAUSED:
                 self.timeline.remove([RESUME + name], spare_leased=True)
                 return False
@@ -328,17 +344,24 @@ class Schedules:
     def attend(self, notes: Iterable[Hold], now_us: int) -> None:
         """Do what notes say that were claimed; one that cannot be done now is tried again a little later."""
         for note in notes:
+            later_us: int | None = None
             try:
                 if note.id.startswith(RESUME):
                     self._resume_in_time(note.id.removeprefix(RESUME), now_us)
+                elif note.id.startswith(PROBE):
+                    later_us = NOTE_RETRY_US if self.on_probe is None else self.on_probe(note.id.removeprefix(PROBE))
                 elif self.on_reminded is not None:
                     self.on_reminded(note.id.removeprefix(REMIND))
             except Exception as exc:  # a custom schedule's error, or the broker's: the entries go on in any case
                 what = note.id.replace(NOTE, " ").strip()
-                logger.error("a pause whose time is over could not be ended (%s): %s; tried again in 5 s", what, exc)
-                self.timeline.release([note], delay_us=NOTE_RETRY_US)
-            else:
+                logger.error("what was to be done now could not be (%s): %s; tried again in 5 s", what, exc)
+                later_us = NOTE_RETRY_US
+            if later_us is None:
                 self.timeline.settle([note])
+            elif note.id.startswith(PROBE):
+                self.timeline.reschedule([(note, now_us + later_us, b"")])
+            else:
+                self.timeline.release([note], delay_us=later_us)
 
     def _resume_in_time(self, name: str, now_us: int) -> None:
         """Resume an entry whose pause has a time limit, unless it was resumed or paused anew meanwhile."""
@@ -382,9 +405,30 @@ class Schedules:
         return self.timeline.put([item])[0].outcome is Outcome.REPLACED
 
     def quarantine(self, due: Due, fault: str, last: LastRun | None = None) -> bool:
-        """Set an entry aside with its fault until it is mended; return whether it was still ours."""
+        """Set an entry aside with its fault until it is mended; return whether it was still ours.
+
+        At the moment ``last.again_us`` it is tried again, by whichever scheduler runs then.
+        """
         note = b"" if last is None else last.to_json()
+        if last is not None and last.again_us is not None:
+            # Before it is set aside, so that a scheduler that dies in between leaves nothing aside for good.
+            self.timeline.put([Item(PROBE + due.name, b"", last.again_us, mode=Put.REPLACE)])
         return not self.timeline.bury([(due.name, due.hold.token, fault, note)])
+
+    def put_back(self, name: str) -> bool:
+        """Put an entry that is set aside back where it was due, to be sent now; return whether it was there."""
+        back = self.timeline.revive([name]) == [Place.DEAD]
+        self.timeline.remove([PROBE + name], spare_leased=True)
+        return back
+
+    def keep_aside(self, name: str, last: LastRun) -> None:
+        """Note why and how often an entry that is set aside failed, and when it is tried again."""
+        with self.server.translated("noting what failed"):
+            self.server.client.hset(self.timeline.keys.notes, name, last.to_json())
+
+    def _forget_faults(self, name: str, last: LastRun) -> None:
+        """Let an entry that is set aside begin with all its tries: nobody else writes its note meanwhile."""
+        self.keep_aside(name, last.but(failures=0, error=None, asides=0, aside_by=None, again_us=None))
 
     def remember(self, records: Iterable[tuple[str, Past]]) -> None:
         """Note what became of occurrences, given with their entries' names, oldest first; what is known stays so."""
@@ -415,6 +459,10 @@ class Schedules:
 def _begins(spec: EntrySpec, now_us: int, birth_us: int) -> int:
     """Return after which moment an entry is due first: its birth, where its times count from there, or else now."""
     return birth_us if spec.anchor_us == birth_us and spec.trigger.kind in ("interval", "rrule") else now_us
+
+
+def _is_set_aside(located: Located) -> bool:
+    return located.place is Place.DEAD and located.reason != FINISHED
 
 
 class NothingToComeError(ScheduleError):

@@ -102,7 +102,9 @@ def stored_of(located: Located) -> Stored:
         state = State.FINISHED if located.reason == FINISHED else State.QUARANTINED
         due_us = None
         if state is State.QUARANTINED:
-            fault = f"{located.reason} (set aside {from_us(located.moment_us):%Y-%m-%d %H:%M:%S}Z)"
+            by = f" by {last.aside_by}" if last.aside_by else ""
+            again = f", tried again {_moment(last.again_us)}" if last.again_us else ""
+            fault = f"{located.reason} (set aside {_moment(located.moment_us)}{by}{again})"
     elif located.place is Place.PARKED:
         state = State.PAUSED
         try:
@@ -116,6 +118,10 @@ def stored_of(located: Located) -> Stored:
     else:
         state = State.SCHEDULED
     return Stored(located.id, state, spec, last, operator, due_us, fault, located)
+
+
+def _moment(at_us: int) -> str:
+    return f"{from_us(at_us):%Y-%m-%d %H:%M:%S}Z"
 
 
 def last_run_of(note: bytes | str | None) -> LastRun:

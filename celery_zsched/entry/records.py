@@ -45,6 +45,10 @@ class LastRun:
     #: How often in a row the entry could not be computed or sent, and the last reason.
     failures: int = 0
     error: str | None = None
+    #: How often in a row it was set aside, by which scheduler the last time, and when it is tried again.
+    asides: int = 0
+    aside_by: str | None = None
+    again_us: int | None = None
     #: What a newer release has written.
     rest: Mapping[str, Any] = field(default_factory=dict)
 

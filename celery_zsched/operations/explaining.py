@@ -121,7 +121,7 @@ def _standing_now(site: Site, stored: Stored, now_us: int) -> list[str]:
     if stored.state is State.PAUSED:
         return [f"the entry is {paused_by(stored.operator)}", *held]
     if stored.state is State.QUARANTINED:
-        return [f"the entry is in quarantine: {stored.fault}. Mend it and save it anew, and it returns"]
+        return [f"the entry is in quarantine: {stored.fault}. Mend it and save it anew, or resume it, and it returns"]
     if stored.state is State.FINISHED:
         return ["the entry has run out: its schedule, end or count leaves no occurrence to come"]
     if stored.spec is None:

@@ -10,12 +10,15 @@ from celery_zsched import roll
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
 from celery_zsched.roll import SILENT_S
-from celery_zsched.schedules import LONGEST_PUT_OFF_US, NOTE
-from celery_zsched.stored import FINISHED
+from celery_zsched.schedules import LONGEST_PUT_OFF_US, NOTE, PROBE
+from celery_zsched.stored import FINISHED, State
 from celery_zsched.types import SECOND_US, Overdue
 
 #: How long a beat may need to connect anew, in seconds, before health takes it for dead.
 RECONNECT_S = 3.0
+
+#: How many entries in quarantine are named.
+NAMED = 10
 
 #: How often it is looked meanwhile, in seconds.
 _STEP_S = 0.2
@@ -53,6 +56,7 @@ class Health:
     """Whether the schedule is served: ``ok``, what is wrong, and the figures.
 
     ``overdue`` is the entry that is overdue by most, ``claimed`` how many are under a lease, live or ended.
+    An entry in quarantine is not run, so each is a problem.
     """
 
     ok: bool
@@ -91,6 +95,7 @@ def health(site: Site, *, max_lag_s: float = 60.0) -> Health:
     """Say whether what is due is sent: no entry is overdue by more than ``max_lag_s`` seconds, and a beat lives.
 
     Overdue is what has not moved on since its moment, whether it waits, is tried again, or is with a beat.
+    No entry is in quarantine either.
     """
     counts = site.schedules.timeline.counts()
     overdue = site.schedules.timeline.overdue(LONGEST_PUT_OFF_US)
@@ -109,13 +114,15 @@ def health(site: Site, *, max_lag_s: float = 60.0) -> Health:
         problems += failures(rows)
     if not living:
         problems.append(_no_beat(rows))
+    aside = _quarantined(site) if counts.dead else []
+    problems += quarantine_problems(site, aside)
     return Health(
         ok=not problems,
         problems=problems,
         beats=len(living),
         overdue_s=round(overdue_s, 3),
-        waiting=counts.ready + counts.delayed,
-        quarantined=_quarantined(site) if counts.dead else 0,
+        waiting=max(0, counts.ready + counts.delayed - _notes_for(site, aside)),
+        quarantined=len(aside),
         claimed=counts.leased,
         overdue=overdue.id if overdue is not None and not overdue.id.startswith(NOTE) else None,
     )
@@ -123,7 +130,8 @@ def health(site: Site, *, max_lag_s: float = 60.0) -> Health:
 
 def _named(overdue: Overdue) -> str:
     if overdue.id.startswith(NOTE):
-        return f"the end of a pause ({overdue.id.replace(NOTE, ' ').strip()})"
+        what = "a try of an entry in quarantine" if overdue.id.startswith(PROBE) else "the end of a pause"
+        return f"{what} ({overdue.id.replace(NOTE, ' ').strip()})"
     return f"the entry {overdue.id!r}"
 
 
@@ -147,14 +155,35 @@ def _no_beat(rows: list[BeatRow]) -> str:
     )
 
 
-def _quarantined(site: Site) -> int:
-    """Return how many of the entries set aside are faulty; the others have run out."""
+def quarantine_problems(site: Site, names: list[str]) -> list[str]:
+    """Say of entries in quarantine which, since when and why, and when they are tried again; of many, the first."""
+    told = [
+        f"the entry {stored.name!r} is in quarantine: {stored.fault}"
+        for stored in site.schedules.get_many(names[:NAMED])
+        if stored.state is State.QUARANTINED
+    ]
+    if len(names) > NAMED:
+        told.append(f"{len(names) - NAMED} more entries are in quarantine; see `list --state quarantined`")
+    return told
+
+
+def _quarantined(site: Site) -> list[str]:
+    """Return the names of those of the entries set aside that are faulty; the others have run out."""
     timeline = site.schedules.timeline
     with timeline.server.translated("counting what is set aside"):
         client: Any = timeline.server.client
         names = client.zrange(timeline.keys.dead, 0, 999)
         reasons = client.hmget(timeline.keys.reasons, names) if names else []
-    return sum(reason != FINISHED.encode() for reason in reasons)
+    return [name.decode() for name, why in zip(names, reasons, strict=True) if why != FINISHED.encode()]
+
+
+def _notes_for(site: Site, names: list[str]) -> int:
+    """Return how many of what waits are no entries, but notes to try these again."""
+    timeline = site.schedules.timeline
+    with timeline.server.translated("counting what waits"):
+        client: Any = timeline.server.client
+        waits = client.zmscore(timeline.keys.timelines[0], [PROBE + name for name in names]) if names else []
+    return sum(moment_us is not None for moment_us in waits)
 
 
 def _may_come_back(row: BeatRow) -> bool:

@@ -15,7 +15,7 @@ from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
 from celery_zsched.operations.whereabouts import Whereabouts, headers_of, whereabouts_of
 from celery_zsched.queues import Queues
-from celery_zsched.schedules import NOTE, REMIND, RESUME
+from celery_zsched.schedules import NOTE, PROBE, REMIND, RESUME
 from celery_zsched.stored import State
 from celery_zsched.types import SECOND_US, Place, Upcoming, names_of
 
@@ -179,9 +179,10 @@ def _periodic(site: Site, limit: int) -> Iterator[tuple[int, Moment]]:
         for one in page:
             stored = found.get(one.id)
             if one.id.startswith(NOTE):
-                what = f"entry:{one.id.removeprefix(RESUME)}" if one.id.startswith(RESUME) else ""
-                named = what or one.id.removeprefix(REMIND)
-                yield one.due_us, Moment(moment(one.due_us) or "", "resume", "", named, None)
+                kind = "retry" if one.id.startswith(PROBE) else "resume"
+                entry = one.id.removeprefix(PROBE if kind == "retry" else RESUME)
+                named = one.id.removeprefix(REMIND) if one.id.startswith(REMIND) else f"entry:{entry}"
+                yield one.due_us, Moment(moment(one.due_us) or "", kind, "", named, None)
             elif stored is not None and stored.state is not State.FINISHED:
                 task = stored.spec.task if stored.spec is not None else ""
                 yield one.due_us, Moment(moment(one.due_us) or "", "periodic", task, one.id, None)

@@ -88,9 +88,9 @@ def resume_task(
 ) -> Standing | Holding:
     """Let what is paused go on; an entry is due at its next future occurrence, messages keep their order.
 
-    With ``catch_up`` an entry also runs at once for the newest occurrence that the pause has swallowed. What was not
-    paused is answered with ``changed`` false. With ``dry_run`` nothing is done. Raises
-    :class:`~celery_zsched.errors.NotFoundError`, which names likely targets, and
+    With ``catch_up`` an entry also runs at once for the newest occurrence that the pause has swallowed. One that is in
+    quarantine is tried anew at once. What was neither is answered with ``changed`` false. With ``dry_run`` nothing is
+    done. Raises :class:`~celery_zsched.errors.NotFoundError`, which names likely targets, and
     :class:`~celery_zsched.errors.ConflictError` for one that is several things.
     """
     found = resolve(site, target)
@@ -139,12 +139,21 @@ def _resume(site: Site, stored: Stored, catch_up: bool, reason: str | None, dry_
         return _would_be_resumed(site, stored)
     changed = site.schedules.resume(stored.name, catch_up=catch_up)
     after = standing(site.schedules.get(stored.name), changed)
+    if changed and stored.state is State.QUARANTINED:
+        after = dataclasses.replace(after, notice=_out_of_quarantine(stored))
     if changed:
         note(site, "resume", f"entry:{stored.name}", reason, **({"catch_up": True} if catch_up else {}))
     return after
 
 
+def _out_of_quarantine(stored: Stored) -> str:
+    return f"it was in quarantine, and is tried anew now: {stored.fault}"
+
+
 def _would_be_resumed(site: Site, stored: Stored) -> Standing:
+    if stored.state is State.QUARANTINED:
+        back = dataclasses.replace(stored, state=State.SCHEDULED, due_us=stored.located.due_us)
+        return dataclasses.replace(standing(back, True), notice=_out_of_quarantine(stored), dry_run=True)
     if stored.state is not State.PAUSED:
         return dataclasses.replace(standing(stored), dry_run=True)
     if stored.spec is None:

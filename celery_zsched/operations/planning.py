@@ -9,6 +9,7 @@ from celery_zsched.apps import static_entries
 from celery_zsched.entry import EntrySpec, from_beat_schedule
 from celery_zsched.errors import ZschedError
 from celery_zsched.operations.site import Site
+from celery_zsched.stored import State
 from celery_zsched.triggers import to_json
 
 #: What a live entry has that code cannot say.
@@ -17,7 +18,10 @@ _LIVE_ONLY = ("anchor_us", "epoch", "owner")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What would become of one entry: ``create``, ``update``, ``delete`` or ``fault``; which fields change."""
+    """What would become of one entry: ``create``, ``update``, ``delete``, ``return`` or ``fault``; which fields change.
+
+    ``return``: it is as declared, and in quarantine, out of which a start takes it.
+    """
 
     entry: str
     action: str
@@ -45,9 +49,12 @@ def plan(site: Site) -> list[Difference]:
         except ZschedError as exc:
             found.append(Difference(name, "fault", detail=str(exc)))
     live: dict[str, EntrySpec | None] = {}
+    aside: dict[str, str] = {}
     for stored in site.schedules.all():
         if stored.name in declared or (stored.spec is not None and stored.spec.owner == "static"):
             live[stored.name] = stored.spec
+            if stored.state is State.QUARANTINED:
+                aside[stored.name] = f"it is in quarantine: {stored.fault}"
     for name, spec in declared.items():
         if name not in live:
             found.append(Difference(name, "create", detail=f"{spec.task}, {spec.trigger}"))
@@ -55,9 +62,13 @@ def plan(site: Site) -> list[Difference]:
             old = live[name]
             added = old is not None and old.owner != "static"
             said = "; it replaces an entry that was added at run time: rename one of them to keep both" if added else ""
+            said += f"; {aside[name]}" if name in aside else ""
             found.append(Difference(name, "update", changes, f"{spec.task}, {spec.trigger}{said}"))
+        elif name in aside:
+            found.append(Difference(name, "return", detail=aside[name]))
     faulty = {difference.entry for difference in found if difference.action == "fault"}
-    found += [Difference(name, "delete") for name in live if name not in declared and name not in faulty]
+    gone = [name for name in live if name not in declared and name not in faulty]
+    found += [Difference(name, "delete", detail=aside.get(name, "")) for name in gone]
     return sorted(found, key=lambda difference: difference.entry)
 
 

@@ -37,7 +37,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("lookout",),
     ("queues", "schedules"),
     ("runs", "blackout_store", "outlet"),
-    ("deciding",),
+    ("deciding", "isolation"),
     ("inheriting",),
     ("upkeep",),
     ("roll",),
