@@ -290,7 +290,12 @@ class Schedules:
                 raise NotFoundError(f"there is no entry {name!r}")
             stored = stored_of(located[name])
             if stored.state is State.QUARANTINED:
-                self._forget_faults(name, stored.last)
+                asked_us = stored.last.asked_us
+                if catch_up and stored.spec is not None:
+                    due_us = located[name].due_us
+                    plan = planner.resume(stored.spec, stored.last, due_us, now_us, zone=self.zone, catch_up=True)
+                    asked_us = plan.sends[-1].nominal_us if plan.sends else asked_us
+                self._forget_faults(name, stored.last.but(asked_us=asked_us))
                 if self.put_back(name):
                     return True
                 continue

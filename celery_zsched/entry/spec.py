@@ -24,6 +24,20 @@ OVERLAPS = ("allow", "skip", "buffer_one")
 #: Who declared an entry: a ``beat_schedule``, or a program at run time.
 OWNERS = ("static", "dynamic")
 
+#: What ``apply_async`` takes that is no option of a message, and what to do instead.
+_NO_OPTIONS = {
+    "task_id": "every occurrence has its own",
+    "eta": "every occurrence has its own",
+    "args": "give the entry its args",
+    "kwargs": "give the entry its kwargs",
+    "name": "name the task by the entry's 'task'",
+    "task_type": "name the task by the entry's 'task'",
+    **dict.fromkeys(
+        ("producer", "publisher", "connection", "router", "result_cls", "self", "app"),
+        "whoever sends has its own; choose where the message goes by 'queue' or 'exchange' and 'routing_key'",
+    ),
+}
+
 #: A longer name is a mistake, and would make every listing unreadable.
 LONGEST_NAME = 1024
 
@@ -213,8 +227,11 @@ def option_faults(options: object) -> list[str]:
         return [f"its options are {options!r:.200}, not a mapping"]
     faults = []
     for key, value in options.items():
-        if key in ("task_id", "eta"):
-            faults.append(f"its option {key!r} cannot be given, since every occurrence has its own")
+        if key in _NO_OPTIONS:
+            faults.append(f"its option {key!r} cannot be given: {_NO_OPTIONS[key]}")
+            continue
+        if key == "headers" and value is not None and not isinstance(value, Mapping):
+            faults.append(f"its option 'headers' is {value!r:.100}, not a mapping from names; give {{'name': value}}")
             continue
         try:
             json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
