@@ -17,7 +17,7 @@ from celery_zsched.deciding import Decider, NotYetError
 from celery_zsched.entry import LastRun, Past
 from celery_zsched.errors import ServerError, ServerUnavailableError
 from celery_zsched.inheriting import Inheritance
-from celery_zsched.isolation import BACKOFF_S, MOST_DOUBLINGS, Isolation, after_aside, back
+from celery_zsched.isolation import BACKOFF_S, MOST_DOUBLINGS, Isolation, back
 from celery_zsched.lookout import Lookout
 from celery_zsched.outlet import Publisher, PublishError, RefusedError, StoodStillError
 from celery_zsched.schedules import LONGEST_PUT_OFF_US, Schedules
@@ -299,11 +299,9 @@ class Engine:
             self._held.pop(due.name, None)
             self.isolation.failed(due, before, exc)
             return None
-        self.isolation.settled(due.name)
-        if before.asides:
-            last = after_aside(before, last, sent=bool(past))
-            if past:
-                self._returning[due.name] = before
+        last = self.isolation.concluded(due, before, last, sent=bool(past))
+        if past and before.asides:
+            self._returning[due.name] = before
         if past:
             last = last.but(task_id=past[-1].task_id, fired_us=at_us)
             self.lag_us = at_us - due.due_us

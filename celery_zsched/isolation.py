@@ -67,7 +67,7 @@ class Neighbours(Protocol):
 class _Trouble:
     """What this scheduler failed at: a document, the occurrence as it was last seen, since when, and when it is tried.
 
-    Moments are those of our own clock, in seconds.
+    Moments are those of our own clock, in seconds. ``tries`` are those in all, ``tries_here`` those at the occurrence.
     """
 
     document: bytes
@@ -75,6 +75,8 @@ class _Trouble:
     since: float
     again_at: float
     tries: int = 0
+    tries_here: int = 0
+    fault: str = ""
 
 
 class Isolation:
@@ -110,6 +112,9 @@ class Isolation:
         trace = not expected and not last.asides
         trouble = self._trouble(due, last)
         trouble.tries += 1
+        trouble.tries_here += 1
+        trouble.fault = fault
+        tries = last.failures + due.tries
         least, most = LEFT_TO_OTHERS_S
         trouble.again_at = time.monotonic() + min(most, least * 2.0 ** min(trouble.tries - 1, MOST_DOUBLINGS))
         age_s = time.monotonic() - trouble.since
@@ -121,21 +126,30 @@ class Isolation:
                     due.name, self._release_name(), fault, HANDED_ON_S, exc_info=trace,
                 )  # fmt: skip
             self._release([due], age_s)
-        elif last.asides or due.tries >= self._quarantine_after:
+        elif last.asides or tries >= self._quarantine_after:
             self._set_aside(due, last, fault, trace=trace)
         else:
             least, most = BACKOFF_S
             pause_s = min(most, least * 2.0 ** min(due.tries - 1, MOST_DOUBLINGS))
             logger.error(
                 "%s cannot be sent (try %d of %d): %s; it is tried again in %g s, the other entries go on",
-                due.name, due.tries, self._quarantine_after, fault, pause_s, exc_info=trace,
+                due.name, tries, self._quarantine_after, fault, pause_s, exc_info=trace,
             )  # fmt: skip
             self._schedules.timeline.release([due.hold], delay_us=round(pause_s * SECOND_US))
 
-    def settled(self, name: str) -> None:
-        """Note that this scheduler can send an entry."""
-        if self._troubles:
-            self._troubles.pop(name, None)
+    def concluded(self, due: Due, before: LastRun, after: LastRun, *, sent: bool) -> LastRun:
+        """Return an entry's record ``after`` a plan: its faults are forgotten when something was sent, not sooner.
+
+        An occurrence that failed and that its misfire rule then drops has failed all the same.
+        """
+        trouble = self._troubles.pop(due.name, None) if sent else self._troubles.get(due.name)
+        if sent:
+            return after.but(asides=0, aside_by=None, again_us=None) if before.asides else after
+        here = due.document, (due.due_us, before.asides)
+        if trouble is not None and here == (trouble.document, trouble.occurrence):
+            tries, trouble.tries_here = trouble.tries_here, 0
+            return after.but(failures=before.failures + tries, error=trouble.fault, again_us=None)
+        return after.but(failures=before.failures, error=before.error, again_us=None) if before.failures else after
 
     def probe(self, name: str) -> int | None:
         """Put an entry that was set aside back for one try, if this scheduler can read it.
@@ -167,7 +181,7 @@ class Isolation:
                 del self._troubles[next(iter(self._troubles))]
             trouble = self._troubles[due.name] = _Trouble(due.document, occurrence, now, now)
         elif trouble.occurrence != occurrence:
-            trouble.occurrence, trouble.since = occurrence, now
+            trouble.occurrence, trouble.since, trouble.tries_here = occurrence, now, 0
             trouble.again_at = now + LEFT_TO_OTHERS_S[1] / 2
         return trouble
 
@@ -196,7 +210,7 @@ class Isolation:
             logger.error(
                 "%s is set aside in quarantine after %d tries: %s; it is tried again in %g s and then ever later, and "
                 "at once when it is mended and saved, or resumed. The others go on",
-                due.name, due.tries, fault, pause_s, exc_info=trace,
+                due.name, record.failures, fault, pause_s, exc_info=trace,
             )  # fmt: skip
 
     def _aside(self, last: LastRun, fault: str, tries: int) -> tuple[LastRun, float]:
@@ -206,7 +220,7 @@ class Isolation:
         release = self._release_name()
         by = self._schedules.timeline.holder
         record = last.but(
-            failures=last.failures + tries if last.asides else tries, error=fault, asides=last.asides + 1,
+            failures=last.failures + tries, error=fault, asides=last.asides + 1,
             aside_by=f"{by} (release {release})" if release else by or None,
             again_us=self._schedules.now_us() + round(pause_s * SECOND_US),
         )  # fmt: skip
@@ -225,10 +239,3 @@ def back(name: str, last: LastRun) -> None:
         "%s is sent again: it was in quarantine, tried %d times in all, last because of: %s",
         name, last.failures, last.error,
     )  # fmt: skip
-
-
-def after_aside(before: LastRun, after: LastRun, *, sent: bool) -> LastRun:
-    """Return an entry's record after a plan: what is known of its faults goes when something was sent, not before."""
-    if sent:
-        return after.but(asides=0, aside_by=None, again_us=None)
-    return after.but(failures=before.failures, error=before.error, again_us=None)

@@ -136,6 +136,7 @@ class Schedules:
                     stored = stored_of(located[item.id]).spec
                     if stored is not None and stored.owner != "static":
                         self.on_replaced(stored, static[item.id])
+        self.timeline.remove([PROBE + name for name in saved.intersection(set_aside)], spare_leased=True)
 
     def rehearse(self, spec: EntrySpec) -> tuple[EntrySpec, LastRun, int | None, int]:
         """Return how an entry would stand if it were saved now, without saving it.
@@ -290,13 +291,7 @@ class Schedules:
                 raise NotFoundError(f"there is no entry {name!r}")
             stored = stored_of(located[name])
             if stored.state is State.QUARANTINED:
-                asked_us = stored.last.asked_us
-                if catch_up and stored.spec is not None:
-                    due_us = located[name].due_us
-                    plan = planner.resume(stored.spec, stored.last, due_us, now_us, zone=self.zone, catch_up=True)
-                    asked_us = plan.sends[-1].nominal_us if plan.sends else asked_us
-                self._forget_faults(name, stored.last.but(asked_us=asked_us))
-                if self.put_back(name):
+                if self._resume_aside(stored, now_us, catch_up=catch_up):
                     return True
                 continue
             if stored.state is not State.PAUSED:
@@ -319,6 +314,14 @@ class Schedules:
                 self.timeline.remove([RESUME + name], spare_leased=True)
                 return True
         raise ConflictError(f"the entry {name!r} is being paused and resumed by others; retry")
+
+    def _resume_aside(self, stored: Stored, now_us: int, *, catch_up: bool) -> bool:
+        last, spec = stored.last, stored.spec
+        if catch_up and spec is not None:
+            plan = planner.resume(spec, last, stored.located.due_us, now_us, zone=self.zone, catch_up=True)
+            last = last.but(asked_us=plan.sends[-1].nominal_us if plan.sends else last.asked_us)
+        self._forget_faults(stored.name, last)
+        return self.put_back(stored.name)
 
     def _ask_for(self, stored: Stored, nominal_us: int) -> None:
         """Note that a paused entry shall make up for an occurrence: nobody else writes its note while it is paused."""
