@@ -79,6 +79,8 @@ def resume(
 ) -> None:
     """Resume what is paused: a periodic task is due at its next time, messages go on in their old order.
 
+    A periodic task in quarantine is tried anew at once.
+
     TARGET is as for pause.
     """
     if is_pattern(target):
