@@ -86,8 +86,8 @@ class Settings:
     quarantine_after: int = setting(
         whole(1),
         3,
-        "How many tries in a row an entry may fail before it is set aside, to be tried again ever later (after 30 s, then "
-        "twice as long each time, an hour at most) until it can be sent.",
+        "How many tries in a row an entry may fail before it is set aside, to be tried again ever later (after 30 s, "
+        "then twice as long each time, an hour at most) until it can be sent.",
     )
 
     @classmethod

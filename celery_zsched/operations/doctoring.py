@@ -214,17 +214,17 @@ def _is_ours(name: str) -> bool:
 
 def _beats(site: Site) -> Iterator[Finding]:
     told = health(site)
-    for problem in told.problems:
-        if "in quarantine" not in problem:
-            yield Finding("beats", BAD, problem)
+    unserved = [problem for problem in told.problems if " in quarantine" not in problem]
+    for problem in unserved:
+        yield Finding("beats", BAD, problem)
     if told.quarantined:
         yield Finding(
             "entries", LOOK, f"{told.quarantined} entries are in quarantine", "celery zsched list --state quarantined"
         )
-    if told.ok:
+    if not unserved:
         yield Finding("beats", GOOD, f"{told.beats} alive, nothing is overdue")
     rows = beats(site)
-    for failure in failures(rows) if told.ok else ():
+    for failure in failures(rows) if not unserved else ():
         yield Finding("beats", LOOK, failure, "mend what it tells; what is due is sent by the others, if they can")
     for beat in rows:
         if beat.alive and abs(beat.clock_offset_s) > CLOCK_OFF_S:
