@@ -219,6 +219,22 @@ def test_a_message_that_takes_longer_than_the_lease_to_make_is_told_by_name(
     assert "broker" not in caplog.text
 
 
+def test_a_result_backend_is_not_asked_to_listen_for_what_nobody_waits_for(
+    start_server: Callable[..., RunningServer], open_schedules: Any
+) -> None:
+    """One that is away keeps no message up, and one that is there remembers none for as long as the beat lives."""
+    away = start_server(tcp=True)
+    made = Bench(f"zsched+{start_server(tcp=True).url}", open_schedules)
+    made.app.conf.result_backend = away.url
+    made.app.conf.task_ignore_result = False
+    away.close()
+    made.engine()
+    made.due("gated", "gated")
+    made.turn_until(made.sent, "the message")
+    assert made.schedules.get("gated").last.failures == 0
+    made.close()
+
+
 # -- Healing
 
 
