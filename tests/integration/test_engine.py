@@ -365,6 +365,7 @@ def test_many_due_at_one_instant_are_shared_and_each_is_sent_once(ours: Pair) ->
     other.close()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("looked", [0, 1])
 def test_an_idle_scheduler_is_on_time_for_what_its_next_look_would_miss(
     open_schedules: Callable[..., Schedules], looked: int
