@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from celery_zsched.schedules import Schedules
 from celery_zsched.timeline import MAX_BATCH
@@ -71,6 +71,13 @@ class Runs:
                     for id_, state, until, since, holder in zip(*[iter(fields)] * 5, strict=True)
                 ]
         return found
+
+    def entries(self) -> list[str]:
+        """Return the entries of which runs are known, outstanding or not."""
+        timeline = self._timeline
+        with timeline.server.translated("listing runs"):
+            client: Any = timeline.server.client
+            return [name.decode() for name in client.hkeys(timeline.keys.runs)]
 
     def mark(self, marks: Iterable[Mark]) -> list[str]:
         """Note that runs are outstanding; return the ids of those to be renewed that are not known any more."""

@@ -59,7 +59,8 @@ class Settings:
     misfire_limit: int = setting(whole(1), 100, "The most missed occurrences that `all` makes up for; the newest stay.")
     overlap: str = setting(
         choice("allow", "skip", "buffer_one"), "allow",
-        "What to do when an entry is due while its last run goes on: run, skip, or run once it has ended.",
+        "What to do when an entry is due while its last run goes on: run, skip, or run once it has ended. Workers "
+        "report their runs; on a broker that is not ours they need `import celery_zsched` for that.",
     )  # fmt: skip
     run_lease: float = setting(
         seconds(1), 40.0,

@@ -16,6 +16,8 @@ from celery_zsched.operations.liveness import beats, failures, health
 from celery_zsched.operations.planning import plan
 from celery_zsched.operations.reanchoring import REMEDY, lead, named
 from celery_zsched.operations.site import Site
+from celery_zsched.operations.standing import moment
+from celery_zsched.runs import Runs
 from celery_zsched.types import SECOND_US
 
 #: The oldest server that is supported.
@@ -23,6 +25,9 @@ OLDEST = (6, 2, 0)
 
 #: A clock further off than this, in seconds, is worth a look: it changes nothing here, but what tasks and logs say.
 CLOCK_OFF_S = 1.0
+
+#: A run that may not overlap and that no worker has begun for so long, in seconds, is worth a look.
+UNBEGUN_S = 600.0
 
 #: How many keys are looked at in search of left-overs.
 MOST_KEYS = 200_000
@@ -61,7 +66,7 @@ def doctor(site: Site) -> list[Finding]:
                 "set broker_url = 'zsched+redis://…' for both",
             )
         )  # fmt: skip
-    for check in (_leftovers, _beats, _ahead, _declared, _blackouts, _options):
+    for check in (_leftovers, _beats, _ahead, _declared, _blackouts, _runs, _options):
         findings += _guarded(check.__name__.removeprefix("_"), lambda check=check: check(site))  # type: ignore[misc]
     return findings
 
@@ -80,6 +85,25 @@ def _blackouts(site: Site) -> Iterator[Finding]:
         )
     if not undefined:
         yield Finding("blackouts", GOOD, "every blackout that an entry names is defined")
+
+
+def _runs(site: Site) -> Iterator[Finding]:
+    """Yield entries that may be held back by a run that no worker has begun for long."""
+    runs, now_us = Runs(site.schedules), site.schedules.now_us()
+    unbegun = [
+        f"{name!r} (run {run.id}, since {moment(run.since_us)})"
+        for name, each in runs.of(sorted(runs.entries())).items()
+        for run in each
+        if run.state == "sent" and now_us - run.since_us > UNBEGUN_S * SECOND_US
+    ]
+    if unbegun:
+        yield Finding(
+            "runs", LOOK,
+            f"entries whose runs may not overlap wait for ones that no worker has begun for {UNBEGUN_S / 60:.0f} min: "
+            f"{', '.join(unbegun[:5])}{f' and {len(unbegun) - 5:,} more' if len(unbegun) > 5 else ''}",
+            "see `celery zsched explain NAME`: is there a worker for them, and does it import celery_zsched? `celery "
+            "zsched cancel entry:NAME` ends what waits",
+        )  # fmt: skip
 
 
 def _plain(server: Server) -> str:

@@ -274,6 +274,22 @@ def test_explain_does_not_say_of_what_waits_that_it_goes_on(scene: Scene) -> Non
     assert "not over: it went on, or waited for a worker" in told.because[0]
 
 
+def test_the_check_up_names_what_nobody_begins(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry that waits for long for a run to begin is worth a look."""
+
+    def told() -> list[str]:
+        return [finding.said for finding in operations.doctor(scene.site) if finding.check == "runs"]
+
+    for name in ("e", "f"):
+        scene.due(entry(name, 86_400, overlap="skip"))
+        scene.send(name)
+    scene.runs.mark([Mark("f", scene.standing("f")[0].id, "running", for_us=3600 * SECOND_US)])
+    assert told() == []
+    monkeypatch.setattr("celery_zsched.operations.doctoring.UNBEGUN_S", 0.0)
+    (said,) = told()
+    assert f"'e' (run {scene.standing('e')[0].id}, since" in said and "'f'" not in said
+
+
 @foreign
 def test_a_broker_that_lets_nobody_look_is_told_of(
     scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
