@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import partial, wraps
 from traceback import walk_tb
 from typing import Any
 
@@ -55,6 +55,8 @@ class CeleryPublisher:
         #: Who was refused a message over a connection that is gone, and why.
         self._refused: dict[str, str] = {}
         self._warned: set[str] = set()
+        #: The id of the task whose message left last.
+        self._published: str | None = None
 
     def warm(self) -> None:
         """Connect and load what sending needs, so that the first occurrence is not late for it.
@@ -111,6 +113,7 @@ class CeleryPublisher:
         # Nobody waits in a scheduler for a result, so the result backend is not told that somebody will: one that is
         # away would keep each message up, and one that is there would remember every task for as long as we live.
         quietly = denied_join_result() if task_id is None else nullcontext()
+        self._published = None
         try:
             with quietly:
                 if task is not None:
@@ -120,9 +123,17 @@ class CeleryPublisher:
                     result = self._app.send_task(spec.task, args, kwargs, producer=producer, **options)
         except Exception as exc:
             fault = self._fault(exc)
-            if fault is exc:
+            if fault is exc and self._published == options["task_id"]:
+                # To try it again would send it again, and where nobody refuses repeats, at each try.
+                logger.warning(
+                    "the task class of %s failed after it had sent, so it counts as sent: %s: %s",
+                    spec.name, type(exc).__name__, exc,
+                )  # fmt: skip
+            elif fault is exc:
                 raise
-            raise fault from exc
+            else:
+                raise fault from exc
+            result = None
         # A task class may answer with something else, or nothing: the message has the id that it was given.
         return str(getattr(result, "id", None) or options["task_id"])
 
@@ -229,7 +240,21 @@ class CeleryPublisher:
             self._collect(producer)
         elif connection.transport_options.get("confirm_publish", True) and offered(connection, producer.channel):
             self._confirms = Confirms(connection, producer.channel)
+        producer._publish = self._noting(producer._publish)
         self._producer = producer
+
+    def _noting(self, publish: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a producer's last step, with a note of what it was done for."""
+
+        @wraps(publish)
+        def publish_and_note(
+            body: Any, priority: Any, content_type: Any, content_encoding: Any, headers: Any, *rest: Any, **more: Any
+        ) -> Any:
+            done = publish(body, priority, content_type, content_encoding, headers, *rest, **more)
+            self._published = (headers or {}).get("id")
+            return done
+
+        return publish_and_note
 
     def _collect(self, producer: Any) -> None:
         """Let a channel of ours keep messages until a flush. Another broker's is left as it is."""

@@ -63,6 +63,15 @@ def work() -> None:
     """Do nothing, as a task."""
 
 
+class Late(Task):
+    """A task class that sends and fails then."""
+
+    def apply_async(self, *args: Any, **options: Any) -> None:
+        """Send and fail."""
+        super().apply_async(*args, **options)
+        raise ConnectionError("the lock server is away")
+
+
 class Neighbours:
     """The others, as a test has them."""
 
@@ -82,6 +91,7 @@ class Bench:
         self.app = Celery("bench", broker=broker, set_as_current=False)
         self.app.task(name="gated", base=Gate, shared=False)(work)
         self.app.task(name="silent", base=Silent, shared=False)(work)
+        self.app.task(name="late", base=Late, shared=False)(work)
         self._open = open_schedules
         self._opened: list[tuple[Engine, CeleryPublisher]] = []
         self.schedules = open_schedules()
@@ -195,6 +205,16 @@ def test_a_task_class_that_answers_nothing_has_sent(bench: Bench) -> None:
     bench.turn_until(lambda: bench.schedules.get("quiet").last.fired, "the occurrence to be on record")
     (sent,) = bench.sent()
     assert bench.schedules.get("quiet").last.task_id == sent.task_id
+
+
+def test_a_task_class_that_fails_after_it_has_sent_has_sent(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """Tried again, it would send again each time."""
+    bench.engine()
+    bench.due("late", "late")
+    bench.turn_until(lambda: bench.schedules.get("late").last.fired, "the occurrence to be on record")
+    (sent,) = bench.sent()
+    assert bench.schedules.get("late").last.task_id == sent.task_id
+    assert "the task class of late failed after it had sent" in caplog.text
 
 
 def test_a_message_that_takes_longer_than_the_lease_to_make_is_told_by_name(
