@@ -186,7 +186,8 @@ class Roll:
             return True
         # An idle beat hears by this alone that the server's clock was set.
         asked_us = time.monotonic_ns() // 1000
-        now_us = self._schedules.now_us()
+        seconds, micros = self._schedules.wires.command("TIME", route=self._keys.beats)
+        now_us = int(seconds) * SECOND_US + int(micros)
         self._engine.lookout.heard(now_us, asked_us)
         with self._schedules.server.translated("calling the roll"):
             fresh = self._client().hset(

@@ -79,8 +79,8 @@ class Schedules:
         self.timeline = Timeline(server, SCHEDULE_TIMELINE, prefix=prefix, holder=holder, claimer=claimer)
         #: Called with an entry that was added at run time, and with the one of ``beat_schedule`` that replaced it.
         self.on_replaced: Callable[[EntrySpec, EntrySpec], None] | None = None
-        #: Connections for what is not waited for.
-        self.wires = Wires(server, limit=1)
+        #: Connections for what is not waited for, and for small questions beside it.
+        self.wires = Wires(server, limit=2)
 
     # -- Declaring
 
