@@ -160,7 +160,7 @@ class Isolation:
         if stored is None or stored.state is not State.QUARANTINED:
             return None
         if stored.spec is not None:
-            if self._schedules.put_back(name):
+            if self._schedules.put_back(stored):
                 logger.info("%s was set aside and is tried again now: %s", name, stored.fault)
             return None
         if self._others():

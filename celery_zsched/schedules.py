@@ -321,7 +321,7 @@ class Schedules:
             plan = planner.resume(spec, last, stored.located.due_us, now_us, zone=self.zone, catch_up=True)
             last = last.but(asked_us=plan.sends[-1].nominal_us if plan.sends else last.asked_us)
         self._forget_faults(stored.name, last)
-        return self.put_back(stored.name)
+        return self.put_back(stored)
 
     def _ask_for(self, stored: Stored, nominal_us: int) -> None:
         """Note that a paused entry shall make up for an occurrence: nobody else writes its note while it is paused."""
@@ -423,10 +423,16 @@ class Schedules:
             self.timeline.put([Item(PROBE + due.name, b"", last.again_us, mode=Put.REPLACE)])
         return not self.timeline.bury([(due.name, due.hold.token, fault, note)])
 
-    def put_back(self, name: str) -> bool:
-        """Put an entry that is set aside back where it was due, to be sent now; return whether it was there."""
-        back = self.timeline.revive([name]) == [Place.DEAD]
-        self.timeline.remove([PROBE + name], spare_leased=True)
+    def put_back(self, stored: Stored) -> bool:
+        """Put an entry that is set aside back where it was due, to be sent now; return whether it was there.
+
+        If that is still to come (the server's clock was set back since), it is due at its next occurrence.
+        """
+        now_us, due_us = self.now_us(), None
+        if stored.located.due_us > now_us and stored.spec is not None:
+            due_us = planner.first(stored.spec, now_us, zone=self.zone, last=stored.last).next_due_us
+        back = self.timeline.revive([stored.name], due_us) == [Place.DEAD]
+        self.timeline.remove([PROBE + stored.name], spare_leased=True)
         return back
 
     def keep_aside(self, name: str, last: LastRun) -> None:
