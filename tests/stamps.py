@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.programs import Program, Project
 from tests.servers import PATIENCE_S, wait_until
+
+#: eventlet installs on few pairs of Python and Celery, and its own authors advise against it.
+EVENTLET = pytest.param(
+    "eventlet", marks=pytest.mark.skipif(find_spec("eventlet") is None, reason="eventlet is not installed")
+)
+
+POOLS = ["prefork", "threads", "solo", "gevent", EVENTLET]
 
 SOURCE = """
 import os

@@ -6,6 +6,7 @@ solo pool keeps its lease, and what runs when a connection is lost is acked thro
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -29,6 +30,9 @@ ACK_DELAY_S = 0.005
 
 #: After a failure the thread tries again this much later, in seconds.
 RETRY_S = 0.5
+
+#: So long a connection that is closed waits for its last acks to be sent, in seconds; they go on being tried after it.
+CLOSING_S = 1.0
 
 #: A thread that had nothing to keep for so long ends; it is started again when there is, in seconds.
 IDLE_S = 60.0
@@ -68,6 +72,8 @@ class Keeper:
         self._unrenewed: dict[Desk, ServerError] = {}
         self._stalled = False
         self._failing = False
+        #: Whether somebody waits for what is to be sent.
+        self._hurried = False
 
     def desk(self, queue: str, make: Callable[[], Desk]) -> Desk:
         """Return the desk of a queue; ``make`` is called for the first time."""
@@ -129,6 +135,44 @@ class Keeper:
             self._send(desk)
             while desk.acks or desk.returns:
                 self._send(desk)
+
+    def finish(self, patience_s: float = CLOSING_S) -> bool:
+        """Have everything that waits sent at once, and return once it was; False if that takes too long, or fails."""
+        deadline = time.monotonic() + patience_s
+        pause = 0.0002
+        try:
+            while self._has_unsent():
+                if self._failing or time.monotonic() > deadline:
+                    return False
+                self._hurried = True
+                self.nudge()
+                self._wake.set()
+                time.sleep(pause)
+                pause = min(2 * pause, 0.01)
+        finally:
+            self._hurried = False
+        return True
+
+    def end(self) -> None:
+        """Send what waits, in this thread, as the process ends; what is worked on goes back, since nobody will end it.
+
+        Raises what goes wrong.
+        """
+        for desk in list(self.desks.values()):
+            for tag in list(desk.held):
+                desk.give_back(tag, "counted")
+        if self._has_unsent():
+            self.finish_chores()
+            try:
+                self.flush()
+            except ServerError:
+                self.flush()  # the connection may have been an old one
+        self._wires.close()
+
+    def _has_unsent(self) -> bool:
+        return bool(self._chores) or any(
+            desk.acks or desk.returns or desk.sending.locked() for desk in list(self.desks.values())
+        )
 
     # -- The thread
 
@@ -194,7 +238,7 @@ class Keeper:
                 trouble = exc
         for desk in list(self.desks.values()):
             since = desk.waiting_since
-            if since is not None and now - since >= ACK_DELAY_S:
+            if since is not None and (self._hurried or now - since >= ACK_DELAY_S):
                 try:
                     self._send(desk)
                 except ServerError as exc:
@@ -309,3 +353,17 @@ def _forget_all_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_all_after_fork)
+
+
+def _end_all() -> None:
+    for keeper in list(_all_keepers):
+        try:
+            keeper.end()
+        except Exception as exc:
+            logger.warning(
+                "as this process ended not everything could be told to the broker: %s; what it had done and not told "
+                "runs again, once its leases have ended", exc,
+            )  # fmt: skip
+
+
+atexit.register(_end_all)

@@ -105,6 +105,8 @@ class Transport(virtual.Transport):
         for channels in (self._avail_channels, self.channels):
             while channels:
                 channels.pop().close()
+        if self._broker is not None:
+            self._broker.keeper.finish()  # where the server does not answer, the last acks are tried on
         if self._poller is not None:
             self._poller.close()
             self._poller = None

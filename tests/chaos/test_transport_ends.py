@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.servers import wait_until
-from tests.stamps import SOURCE, Stamped, passes
+from tests.stamps import POOLS, SOURCE, Stamped, passes
 
 #: How much later than it must something may come on a machine that is busy with other tests, in seconds.
 SLACK_S = 10.0
@@ -119,6 +119,7 @@ def test_a_worker_that_ends_in_haste_loses_nothing(
     if how == "cold":
         os.kill(first.pid, signal.SIGQUIT)
         first.wait()
+        assert project.counts().leased == 0
     else:
         os.kill(first.pid, signal.SIGTERM)
         passes(1)
@@ -132,6 +133,22 @@ def test_a_worker_that_ends_in_haste_loses_nothing(
     assert {name: starts.count(name) for name in starts} == {str(n): 2 if n < 2 else 1 for n in range(8)}
     for name in ("0", "1"):
         assert project.stamps("start", name)[1].at - ended < 3 + SLACK_S
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("task", ["sl", "early"])
+def test_a_gentle_stop_leaves_nothing_to_be_told(stamped: Callable[..., Stamped], pool: str, task: str) -> None:
+    """Once a worker that was told to stop has ended, what it did is known to be done, and all else is free."""
+    project = stamped(None, worker_prefetch_multiplier=2)
+    for n in range(8):
+        project.send(task, n, 0.3)
+    worker = project.worker(pool=pool, concurrency=2)
+    project.until(1, "start")
+    os.kill(worker.pid, signal.SIGTERM)
+    assert worker.wait() == 0
+    counts, done = project.counts(), len(project.stamps("end"))
+    assert (counts.leased, counts.ready) == (0, 8 - done)
+    assert len(project.stamps("start")) == done
 
 
 def test_a_stale_owner_changes_nothing_for_the_next(stamped: Callable[..., Stamped]) -> None:

@@ -7,19 +7,11 @@ import signal
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
-from importlib.util import find_spec
 
 import pytest
 
 from tests.servers import wait_until
-from tests.stamps import Stamped, passes
-
-#: eventlet installs on few pairs of Python and Celery, and its own authors advise against it.
-EVENTLET = pytest.param(
-    "eventlet", marks=pytest.mark.skipif(find_spec("eventlet") is None, reason="eventlet is not installed")
-)
-
-POOLS = ["prefork", "threads", "solo", "gevent", EVENTLET]
+from tests.stamps import EVENTLET, POOLS, Stamped, passes
 
 
 @pytest.mark.parametrize("pool", POOLS)
