@@ -14,10 +14,12 @@ from celery import Celery, Task
 from celery.schedules import BaseSchedule
 
 from celery_zsched import isolation, operations
+from celery_zsched.beat import Scheduler
 from celery_zsched.engine import Engine, Options
 from celery_zsched.entry import EntrySpec, build, encode
 from celery_zsched.operations import Site
 from celery_zsched.publishing import CeleryPublisher
+from celery_zsched.roll import Roll
 from celery_zsched.schedules import PROBE, Schedules
 from celery_zsched.stored import State, Stored
 from celery_zsched.triggers import register_trigger
@@ -391,6 +393,26 @@ def test_what_no_release_can_send_is_set_aside_after_a_while(lone: Bench, monkey
     lone.turn_until(lambda: lone.is_aside("bad"), "quarantine", *engines)
     stored = lone.is_aside("bad")
     assert stored is not None and stored.last.aside_by in ("beat@here (release old)", "beat@here (release new)")
+
+
+def test_a_release_that_only_sends_other_arguments_is_another_one(lone: Bench, valkey: RunningServer) -> None:
+    """Its beats and those of before know of each other, until one of them ends."""
+    lone.app.conf.update(zsched_url=valkey.url, result_expires=None)
+    beats = []
+    for args in ((), (1,), (1,)):
+        lone.app.conf.beat_schedule = {"job": {"task": "note", "schedule": HOURLY, "args": args}}
+        beats.append(Scheduler(lone.app))
+        beats[-1].max_interval = 0.05
+        beats[-1].tick()
+    neighbours = [beat._engine.isolation.neighbours for beat in beats]
+    assert all(isinstance(each, Roll) and each.others() for each in neighbours)
+    assert len({each.release for each in neighbours if each is not None}) == 2
+    beats[0].close()
+    for each in neighbours[1:]:
+        assert each is not None
+        wait_until(lambda each=each: not each.others(), what="the others to be gone")
+    for beat in beats[1:]:
+        beat.close()
 
 
 # -- What people see and do
