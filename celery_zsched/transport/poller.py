@@ -272,8 +272,17 @@ class Poller:
             if left is not None and left <= 0 and timeout:
                 raise TimeoutError("timed out")
             self._wait(left, now)
-            if timeout == 0 and not self.has_buffered() and all(source.dry for source in self._sources()):
+            if timeout == 0 and not self.has_buffered() and not self._may_claim():
                 raise TimeoutError("timed out")
+
+    def _may_claim(self) -> bool:
+        """Return whether there is a queue that may have something for which there is credit."""
+        return any(
+            not source.dry
+            for channel in self.channels
+            if channel.sources and channel.qos.can_consume()
+            for source in channel.sources.values()
+        )
 
     def wake_sources(self, now: float) -> None:
         """Note the queues whose next moment has come, as far as no pop is outstanding (see :meth:`claim`)."""
@@ -290,7 +299,8 @@ class Poller:
         listening = self.listener.fileno()
         if listening is not None:
             ends[listening] = self.listen
-        if not self.armed_pops() and any(channel.sources for channel in self.channels):
+        busy = [channel for channel in self.channels if channel.sources]
+        if busy and not (self.armed_pops() and all(channel.qos.can_consume() for channel in busy)):
             # No credit, or a moment of courtesy: acks of other threads change that, so it is looked at often.
             waits.append(0.01)
         patience = max(0.0, min([*waits, self._broker.settings.max_block]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -156,6 +157,38 @@ def test_a_crowd_of_those_comes_with_few_lines(
     told = [line for line in lines if line.startswith("task app.long[")]
     others = [int(line.split()[0]) for line in lines if line.endswith("like these, of dead@there")]
     assert len(told) + sum(others) == 40 and len(lines) <= 25, lines
+
+
+def test_who_has_no_credit_and_no_time_is_told_so(client: Client) -> None:
+    """``drain_events(timeout=0)`` comes back at once, though there is more than the prefetch allows."""
+    for n in range(3):
+        client.send(n)
+    client.consume("q", prefetch=1)
+    held = client.next()
+    with pytest.raises(TimeoutError):
+        client.connection.drain_events(timeout=0)
+    held.ack()
+    wait_until(lambda: _drained(client), what="the next")
+
+
+def _drained(client: Client) -> bool:
+    try:
+        client.connection.drain_events(timeout=0)
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_an_ack_of_another_thread_gives_credit_at_once_whatever_else_is_consumed(client: Client) -> None:
+    """A connection that waits on one channel goes on with another as soon as something is acked there."""
+    for n in range(4):
+        client.send(n)
+    client.consume("q", prefetch=1)
+    client.consume("idle", prefetch=1)
+    began = time.monotonic()
+    for _ in range(4):
+        threading.Timer(0.1, client.next(timeout=20).ack).start()
+    assert time.monotonic() - began < 4  # a look at what nobody rings for comes every five seconds
 
 
 def test_too_many_hand_backs_end_with_the_dead(connect: Callable[..., Client]) -> None:
