@@ -7,19 +7,19 @@ has decided (its reason for being parked). Writing one leaves the others as they
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from celery_zsched import planner, scripts
 from celery_zsched.connection import Server
-from celery_zsched.entry import EntrySpec, LastRun, OperatorState, Past, decode, encode, is_declared_by
+from celery_zsched.entry import EntrySpec, LastRun, OperatorState, Past, decode, encode
 from celery_zsched.errors import ConflictError, EntryError, NotFoundError, ScheduleError, ZschedError
 from celery_zsched.keys import DEFAULT_PREFIX, SCHEDULE_TIMELINE
+from celery_zsched.placing import NothingToComeError, digest, is_set_aside, item_of
 from celery_zsched.stored import FINISHED, Change, Due, Move, State, Stored, Turn, last_run_of, stored_of
 from celery_zsched.timeline import KEEP_DEAD, MAX_BATCH, Timeline
-from celery_zsched.types import SECOND_US, Hold, Item, Located, Outcome, Place, Put
+from celery_zsched.types import SECOND_US, Hold, Item, Outcome, Place, Put
 from celery_zsched.wires import Call, UnderWay, Wires
 
 logger = logging.getLogger("celery.beat.zsched")
@@ -115,10 +115,10 @@ class Schedules:
         now_us, located = self.timeline.look([spec.name for spec in specs])
         items: list[Item] = []
         static = {spec.name: spec for spec in specs if spec.owner == "static"} if self.on_replaced is not None else {}
-        set_aside = [name for name, found in located.items() if _is_set_aside(found)]
+        set_aside = [name for name, found in located.items() if is_set_aside(found)]
         for position, spec in enumerate(specs):
             try:
-                item = self._item(spec, located.get(spec.name), now_us, now_us + position * APART_US)
+                item = item_of(spec, located.get(spec.name), now_us, now_us + position * APART_US, zone=self.zone)
             except (ScheduleError, EntryError) as exc:
                 faults[spec.name] = exc
                 continue
@@ -148,7 +148,7 @@ class Schedules:
         standing = located.get(spec.name)
         last = last_run_of(standing.note) if standing is not None else LastRun()
         try:
-            item = self._item(spec, standing, now_us, now_us)
+            item = item_of(spec, standing, now_us, now_us, zone=self.zone)
         except NothingToComeError:
             return spec.installed(now_us), last, None, now_us
         if item is None and standing is not None:
@@ -159,48 +159,6 @@ class Schedules:
         if item.mode is Put.REBODY and standing is not None:
             due_us = None if planner.has_run_out(merged, last, standing.due_us) else standing.due_us
         return merged, last, due_us, now_us
-
-    def _item(self, spec: EntrySpec, located: Located | None, now_us: int, birth_us: int) -> Item | None:
-        """Return what is to be put for an entry, or None when all is as it should be.
-
-        A life that begins, begins at ``birth_us``, which is now or soon.
-        """
-        quarantined = located is not None and _is_set_aside(located)
-        if located is not None and not quarantined and is_declared_by(located.body, spec):
-            return None
-        stored = None
-        if located is not None:
-            try:
-                stored = decode(located.body)
-            except (EntryError, ScheduleError):
-                pass  # what cannot be read is replaced
-        if located is None or stored is None:
-            fresh = spec.installed(birth_us)
-            coming = planner.first(fresh, _begins(fresh, now_us, birth_us), zone=self.zone)
-            if coming.next_due_us is None:
-                raise _nothing_to_come(spec)
-            mode, expect = (Put.REPLACE, _digest(located.body)) if located else (Put.NEW, "")
-            return Item(spec.name, encode(fresh), coming.next_due_us, mode=mode, expect=expect)
-        merged = spec.succeeding(stored, birth_us)
-        body = encode(merged)
-        if body == located.body and not quarantined:
-            return None
-        expect = _digest(located.body)
-        last = last_run_of(located.note)
-        # One that had run out and has something to come again goes on with that, as if it had been set aside.
-        revived = located.place is Place.WAITING and planner.has_run_out(stored, last, located.due_us)
-        revived = revived and not planner.has_run_out(merged, last, located.due_us)
-        if merged.fingerprint == stored.fingerprint and located.place is not Place.DEAD and not revived:
-            return Item(spec.name, body, mode=Put.REBODY, expect=expect)
-        begins_us = _begins(merged, now_us, birth_us)
-        coming = planner.first(merged, begins_us, zone=self.zone, last=last)
-        if coming.next_due_us is None:
-            if located.place is Place.DEAD or revived:
-                return None  # finished, and nothing in the new document changes that
-            if planner.has_run_out(merged, last, located.due_us):
-                return Item(spec.name, body, mode=Put.REBODY, expect=expect)
-            raise _nothing_to_come(spec)
-        return Item(spec.name, body, coming.next_due_us, mode=Put.REPLACE, expect=expect)
 
     def delete(self, name: str) -> None:
         """Delete an entry with all that is known of it; raises :class:`~celery_zsched.errors.NotFoundError`."""
@@ -409,7 +367,7 @@ class Schedules:
         """
         spec = decode(due.document)
         fresh = dataclasses.replace(spec, epoch=max(spec.epoch, above) + 1)
-        item = Item(due.name, encode(fresh), due.due_us, mode=Put.REPLACE, expect=_digest(due.document))
+        item = Item(due.name, encode(fresh), due.due_us, mode=Put.REPLACE, expect=digest(due.document))
         return self.timeline.put([item])[0].outcome is Outcome.REPLACED
 
     def quarantine(self, due: Due, fault: str, last: LastRun | None = None) -> bool:
@@ -468,27 +426,6 @@ class Schedules:
                 notes = self.server.client.hmget(self.timeline.keys.notes, chunk)
                 runs.update({name: last_run_of(note) for name, note in zip(chunk, notes, strict=True)})
         return runs
-
-
-def _begins(spec: EntrySpec, now_us: int, birth_us: int) -> int:
-    """Return after which moment an entry is due first: its birth, where its times count from there, or else now."""
-    return birth_us if spec.anchor_us == birth_us and spec.trigger.kind in ("interval", "rrule") else now_us
-
-
-def _is_set_aside(located: Located) -> bool:
-    return located.place is Place.DEAD and located.reason != FINISHED
-
-
-class NothingToComeError(ScheduleError):
-    """An entry has no occurrence to come."""
-
-
-def _nothing_to_come(spec: EntrySpec) -> NothingToComeError:
-    return NothingToComeError(f"the entry {spec.name!r} has no occurrence to come; check its schedule, end and count")
-
-
-def _digest(body: bytes) -> str:
-    return hashlib.sha1(body, usedforsecurity=False).hexdigest()
 
 
 def _chunks(rows: Sequence[_T]) -> Iterator[Sequence[_T]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ from celery_zsched.operations.records import note
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import Standing, moment, standing
 from celery_zsched.operations.targets import find_entries, find_entry, is_pattern
+from celery_zsched.placing import digest
 from celery_zsched.planner.ahead import LEAST_US
 from celery_zsched.schedules import ATTEMPTS, Schedules
 from celery_zsched.stored import State, Stored
@@ -142,7 +142,7 @@ def _reanchor(site: Site, stored: Stored, epochs: Mapping[str, int], reason: str
             return dataclasses.replace(standing(after, True), dry_run=True)
         # One in quarantine stays there; saved anew when it is mended, it is due by its new record.
         due = "" if stored.state is State.QUARANTINED else str(plan.next_due_us)
-        known = [_digest(stored.located.body), _digest(stored.located.note)]
+        known = [digest(stored.located.body), digest(stored.located.note)]
         if schedules.timeline.run("renew", [name, *known, encode(spec), due, plan.last.to_json()]):
             note(site, "reanchor", f"entry:{name}", reason, was_due=moment(stored.located.due_us))
             return standing(schedules.get(name), True)
@@ -171,7 +171,3 @@ def _stuck_until_us(stored: Stored, now_us: int) -> int | None:
     if located.place is Place.WAITING and located.due_us <= now_us and located.moment_us > far_us:
         return located.moment_us
     return None
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha1(content, usedforsecurity=False).hexdigest()

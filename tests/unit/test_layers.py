@@ -34,7 +34,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("scripts",),
     ("bell", "signals", "wires"),
     ("timeline", "stored"),
-    ("lookout",),
+    ("lookout", "placing"),
     ("queues", "schedules"),
     ("runs", "blackout_store", "outlet"),
     ("deciding", "isolation"),
