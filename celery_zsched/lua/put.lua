@@ -1,7 +1,7 @@
 -- put: place items on the timeline, all or nothing in one step.
 -- KEYS: leases claims bodies parked dead reasons notes marks bell watch rules timelines...
 -- ARGV: not_after (server time past which nothing is put; 0 for none; with '!' behind it only a queue that is declared
---       takes anything), then eight per item:
+--       takes anything; with '~N' a queue that nobody has declared lives for N milliseconds), then eight per item:
 --       id, body, due, level, mode, expect, mark_field, mark
 --   due     '' now; '+N' in N microseconds; otherwise the moment itself
 --   mode    new      put it only if the id is unknown
@@ -20,6 +20,7 @@ local leases, claims, bodies, parked, dead, reasons, notes, marks, bell, watch, 
 local timelines = {unpack(KEYS, 12)}
 local not_after = tonumber(string.match(ARGV[1], '^%d+'))
 local declared_only = string.sub(ARGV[1], -1) == '!'
+local passing = string.match(ARGV[1], '~(%d+)$') -- the life that a queue of nobody's gets
 local FIRST, WIDTH = 2, 8
 local COPIES = 9 -- of one id there are so many names that are looked for (celery_zsched/types.py)
 -- @include clock record ring place levels life
@@ -187,6 +188,10 @@ for at = FIRST, #ARGV, WIDTH do
 end
 if soonest then
   ring_for(soonest, bell, watch)
+end
+if passing and not life and soonest then
+  call('HSET', rules, 'expires', passing, 'special', '1')
+  life = tonumber(passing)
 end
 if life then
   local most = tonumber(call('HGET', rules, 'max_length') or '')

@@ -27,7 +27,7 @@ class Channel(ClaimingChannel, SendingChannel, DeclaringChannel):
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
         self.deadletter_queue = self.broker.settings.deadletter_queue
-        self._broadcast_queues = {}
+        self._broadcast_queues, self._passing_queues = {}, set()
         connection.poller.add(self)
 
     def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:

@@ -13,6 +13,7 @@ from kombu.utils.uuid import uuid
 from celery_zsched import scripts
 from celery_zsched.transport.exchanges import Binding, binding, is_reply_exchange, life_text, rules_of
 from celery_zsched.transport.shared import Broker
+from celery_zsched.transport.standing import RULES, Standing, gives_rules, warn
 
 
 class DeclaringChannel(virtual.Channel):
@@ -21,6 +22,8 @@ class DeclaringChannel(virtual.Channel):
     broker: Broker
     #: Queue -> the exchange and binding key by which it gets broadcasts.
     _broadcast_queues: dict[str, tuple[str, str]]
+    #: Queues that were declared here to go with their last consumer.
+    _passing_queues: set[str]
 
     def queue_declare(
         self,
@@ -32,59 +35,70 @@ class DeclaringChannel(virtual.Channel):
     ) -> Any:
         """Declare a queue, or with ``passive`` ask for it; returns its name and how many messages are ready.
 
+        Without arguments the rules that the queue stands under are left alone; with arguments they are what it stands
+        under from then on, and it is warned about where that is not what it stood under before.
+
         Asking for a queue that is unknown and empty raises kombu's ``ChannelError`` with code 404.
         """
         queue = queue or f"amq.gen-{uuid()}"
         broker = self.broker
         if passive:
-            known, ready = broker.wires.call(broker.call("declare", queue), ["1"])
-            if not known:
+            standing = Standing.of(broker.wires.call(broker.call("declare", queue), ["1"]))
+            if not standing.known:
                 raise ChannelError(
                     f"NOT_FOUND - no queue {queue!r} in vhost {self.connection.client.virtual_host or '/'!r}",
                     (50, 10), "Channel.queue_declare", "404",
                 )  # fmt: skip
-            return queue_declare_ok_t(queue, ready, 0)
-        rules = broker.rules[queue] = rules_of(arguments, auto_delete=auto_delete)
+            return queue_declare_ok_t(queue, standing.ready, 0)
+        asked = rules_of(arguments, auto_delete=auto_delete)
+        args: list[scripts.Argument] = ["2"]
+        if gives_rules(arguments, auto_delete=auto_delete):
+            args = ["0", *(part for name in RULES for part in (name, asked.get(name, "")))]
         if auto_delete:
-            # It may be for broadcasts, which need nothing on the server: that is known once it is bound or consumed.
-            return queue_declare_ok_t(queue, broker.wires.call(broker.call("declare", queue), ["1"])[1], 0)
-        return queue_declare_ok_t(queue, self._declare(queue, rules), 0)
-
-    def _declare(self, queue: str, rules: dict[str, int], *, listed: bool = True) -> int:
-        broker = self.broker
-        if "auto_delete" in rules:
             broker.keeper.finish_chores()  # a consumer that left before would take away what is declared now
-        args: list[scripts.Argument] = ["0"]
-        for name in ("expires", "message_ttl", "max_length", "delivery_limit", "auto_delete"):
-            args += [name, rules.get(name, "")]
-        ready = broker.wires.call(broker.call("declare", queue), args)[1]
-        # To the default exchange every queue is bound by its name, which makes its table the list of all queues. Boxes
-        # for replies are left out: they come by the thousand, and their names are known to whoever replies.
-        row = binding(queue, "", queue)
-        if listed and ("expires" in rules or row not in broker.exchanges.table("")):
-            broker.exchanges.change("", [(row, life_text(rules))])
-        return int(ready)
+        standing = Standing.of(broker.wires.call(broker.call("declare", queue), args))
+        warn(queue, asked, standing)
+        broker.rules[queue] = standing.rules
+        if auto_delete:
+            # Listed when it is bound. Boxes for replies are not, which are bound to the default exchange or to one of
+            # their own: they come by the thousand, and their names are known to whoever replies.
+            self._passing_queues.add(queue)
+        else:
+            self._list(queue, standing.rules, anew=standing.before != standing.rules)
+        return queue_declare_ok_t(queue, standing.ready, 0)
+
+    def _list(self, queue: str, rules: dict[str, int], *, anew: bool = False) -> None:
+        # To the default exchange every queue is bound by its name, which makes its table the list of all queues.
+        exchanges, row = self.broker.exchanges, binding(queue, "", queue)
+        if anew or "expires" in rules or row not in exchanges.table(""):
+            exchanges.change("", [(row, life_text(rules))])
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
         """Bind a queue, as kombu's own ``queue_bind`` asks when it has noted the binding."""
-        rules = self.broker.rules.get(queue, {})
-        if self.typeof(exchange).type == "fanout" and "auto_delete" in rules:
+        broker = self.broker
+        rules = broker.rules.get(queue, {})
+        if self.typeof(exchange).type == "fanout" and self._is_passing(queue):
             # Of a consumer that comes and goes: it gets what is sent while it is there. Other queues keep messages.
+            if queue not in self._broadcast_queues:
+                broker.wires.call(broker.call("drop", queue), [0, 0, 2])
             self._broadcast_queues[queue] = (exchange, routing_key or "")
             return
-        if "auto_delete" in rules:
-            self._declare(queue, rules, listed=not is_reply_exchange(exchange))
         if not is_reply_exchange(exchange):
+            if "auto_delete" in rules:
+                self._list(queue, rules)
             row = binding(routing_key, pattern, queue)
-            if "expires" in rules or row not in self.broker.exchanges.table(exchange):
-                self.broker.exchanges.change(exchange, [(row, life_text(rules))])
+            if "expires" in rules or row not in broker.exchanges.table(exchange):
+                broker.exchanges.change(exchange, [(row, life_text(rules))])
+
+    def _is_passing(self, queue: str) -> bool:
+        return queue in self._passing_queues or "auto_delete" in self.broker.rules.get(queue, {})
 
     def queue_bind(
         self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **kwargs: Any
     ) -> None:
-        """Bind a queue to an exchange. One that goes with its last consumer may have gone: it is declared each time."""
+        """Bind a queue to an exchange. One that goes with its last consumer may have gone: it is bound each time."""
         exchange = exchange or "amq.direct"
-        if "auto_delete" in self.broker.rules.get(queue, {}):
+        if self._is_passing(queue):
             self._unnote_binding(queue, exchange, routing_key, arguments)
         super().queue_bind(queue, exchange, routing_key, arguments, **kwargs)
 
@@ -120,8 +134,14 @@ class DeclaringChannel(virtual.Channel):
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> int | None:
         """Delete a queue with all it holds; returns how many messages were ready, or None if it stays."""
         broker = self.broker
+        desks = [desk for desk in list(broker.keeper.desks.values()) if desk.queue == queue]
+        broker.keeper.flush(desks)  # what was done before this is no news
+        for desk in desks:
+            desk.expect_nothing()
         ready = broker.wires.call(broker.call("drop", queue), [int(if_empty), int(if_unused), 0])
         if ready < 0:
+            for desk in desks:
+                desk.expect_all()
             return None
         changes: dict[str, list[tuple[Binding, str]]] = {"": [(binding(queue, "", queue), "-")]}
         for exchange, row in self._unnote_bindings(queue):
@@ -131,11 +151,14 @@ class DeclaringChannel(virtual.Channel):
             if exchange or "auto_delete" not in broker.rules.get(queue, {}):
                 broker.exchanges.change(exchange, rows)
         broker.rules.pop(queue, None)
+        self._passing_queues.discard(queue)
+        broker.forget(queue)
         return int(ready)
 
     def left(self, queue: str) -> None:
         """Note that this channel consumes no longer from a queue: one that goes with its last consumer is forgotten."""
-        if "auto_delete" in self.broker.rules.get(queue, {}):
+        if self._is_passing(queue):
+            self._passing_queues.discard(queue)
             self._unnote_bindings(queue)
             self.broker.forget(queue)
 

@@ -43,6 +43,8 @@ class Desk:
         self.lost: set[str] = set()
         # Tags that were sent to be settled by a call whose answer never came: finding them gone is no news.
         self._sent_before: set[str] = set()
+        # Tags of which the queue is being deleted, or was deleted, by this very process.
+        self._deleted: set[str] = set()
         #: Held while acks and give-backs are on their way.
         self.sending = threading.Lock()
         #: Of a queue with a life of its own: consumer that it must outlive -> its life, in seconds.
@@ -113,12 +115,29 @@ class Desk:
         if not stale:
             return
         for tag in tags:
-            if tag[TOKEN_DIGITS:] in stale and tag not in known:
+            if tag[TOKEN_DIGITS:] in stale and tag not in known and not self._was_deleted(tag):
                 logger.warning(
                     "the ack of %s in queue %s changed nothing: its lease had passed to another worker, which runs it "
                     "again; a lease lapses when a worker is frozen or cut off for longer than lease_timeout",
                     tag[TOKEN_DIGITS:], self.queue,
                 )  # fmt: skip
+
+    # -- The queue's end
+
+    def expect_nothing(self) -> None:
+        """Note that this process deletes the queue: what is held of it goes along, and that is no news."""
+        self._deleted = {*list(self.held), *list(self.acks)}
+
+    def expect_all(self) -> None:
+        """Note that the queue was not deleted after all."""
+        self._deleted.clear()
+
+    def _was_deleted(self, tag: str) -> bool:
+        try:
+            self._deleted.remove(tag)
+        except KeyError:
+            return False
+        return True
 
     # -- Holding
 
@@ -136,6 +155,8 @@ class Desk:
         for tag in [tag for tag in list(self.held) if tag[TOKEN_DIGITS:] in gone]:
             if self.held.pop(tag, None) is not None:
                 self.lost.add(tag)
+                if self._was_deleted(tag):
+                    continue
                 logger.warning(
                     "the lease on %s in queue %s passed to another worker; what runs here goes on, and its ack will "
                     "change nothing",

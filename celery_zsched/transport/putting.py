@@ -23,12 +23,13 @@ Row = list[scripts.Argument]
 UNSURE_S, UNSURE_MOST = 600.0, 1000
 
 
-def put(broker: Broker, queue: str, row: Row, *, patience_s: float | None = None, declared_only: bool = False) -> bytes:
+def put(broker: Broker, queue: str, row: Row, *, patience_s: float | None = None, terms: str = "") -> bytes:
     """Put one message on a queue's timeline; return what became of it.
 
     Nothing is put once ``patience_s`` seconds have passed on the server's clock (the socket's time-out by default), so
     that a publisher who gave up and tries again never finds its first try done late. If the answer to a try did not
-    come, the next try with the same id looks whether the message is there.
+    come, the next try with the same id looks whether the message is there. ``terms`` on which the queue takes it, where
+    they are special, stand behind the limit in time as ``lua/put.lua`` wants them.
     """
     wires = broker.wires
     patience_s = patience_s or broker.server.address.options.socket_timeout
@@ -39,10 +40,10 @@ def put(broker: Broker, queue: str, row: Row, *, patience_s: float | None = None
         for _ in range(2):
             limit = wires.now_us() + int(patience_s * SECOND_US)
             outcome = b"other"
-            if not declared_only and not row[6] and row[4] == "alias":
+            if not terms and not row[6] and row[4] == "alias":
                 outcome = wires.call(broker.publish_call(queue, int(row[3])), [limit, row[0], row[1], row[2]])
             if outcome == b"other":
-                args: Row = [f"{limit}!" if declared_only else limit, *row]
+                args: Row = [f"{limit}{terms}" if terms else limit, *row]
                 outcome = wires.call(broker.call("put", queue), args)[0]
             if outcome != b"late":
                 if broker.unsure:

@@ -21,6 +21,7 @@ from celery_zsched.transport.exchanges import Binding, binding, is_reply_exchang
 from celery_zsched.transport.fanout import Publisher, has_backlog
 from celery_zsched.transport.putting import put, told_outcome
 from celery_zsched.transport.shared import Broker
+from celery_zsched.transport.standing import PASSING, is_reply
 
 logger = logging.getLogger("celery_zsched.transport")
 
@@ -73,9 +74,15 @@ class SendingChannel(virtual.Channel):
         if batch is not None:
             batch.add(queue, row)
             return
-        # A reply that comes after its asker has gone must not bring the asker's queue back.
-        declared_only = is_reply_exchange(message["properties"]["delivery_info"]["exchange"])
-        outcome = put(self.broker, queue, row, patience_s=kwargs.get("timeout"), declared_only=declared_only)
+        exchange, terms = message["properties"]["delivery_info"]["exchange"], ""
+        # A reply that comes after its asker has gone must not bring the asker's queue back, or not for long: a result
+        # may come before its asker, a task in a pool, has declared its queue.
+        if exchange:
+            if is_reply_exchange(exchange):
+                terms = "!"
+        elif "task" not in message["headers"] and is_reply(message, queue):
+            terms = PASSING
+        outcome = put(self.broker, queue, row, patience_s=kwargs.get("timeout"), terms=terms)
         told_outcome(outcome, row)
 
     def _row(self, message: dict[str, Any]) -> list[scripts.Argument]:

@@ -89,7 +89,7 @@ class Source:
         if self.lives_s is not None:
             self.desk.living.pop(self.timeline.claimer, None)
             if "auto_delete" in self._rules:
-                # Who declares the queue anew waits for this (see DeclaringChannel._declare).
+                # Who declares the queue anew waits for this (see DeclaringChannel.queue_declare).
                 drop = self.broker.call("drop", self.queue)
                 self.broker.keeper.later(lambda wires: wires.call(drop, [0, 0, 1]))
 
