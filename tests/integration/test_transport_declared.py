@@ -95,6 +95,7 @@ def test_a_result_that_comes_before_its_asker_listens_is_kept_for_it(
     reply(asker, id_)
     assert lives(client, asker.thread_oid)
     assert asker.AsyncResult(id_).get(timeout=10) == "done"
+    asker.backend.result_consumer.stop()
 
 
 def test_what_is_no_reply_waits_for_the_first_worker(connect: Callable[..., Client]) -> None:
