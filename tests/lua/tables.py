@@ -99,7 +99,7 @@ def seed(client: redis.Redis, line: Timeline, state: State) -> None:
     """Write a state."""
     for key, content in state.items():
         name = f"{line.keys.base}:{key}"
-        if key in ("claims", "bodies", "notes", "reasons", "marks", "runs"):
+        if key in ("claims", "bodies", "notes", "reasons", "marks", "runs", "rules"):
             client.hset(name, mapping=content)
         else:
             client.zadd(name, content)
