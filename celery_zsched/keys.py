@@ -18,7 +18,7 @@ key                      type    holds
 ``P:{T}:marks``          HASH    mark field -> ``epoch nominal``: the highest occurrence ever put
 ``P:{T}:bell``           ZSET    one or two markers, each of which wakes one blocked claimer
 ``P:{T}:watch``          ZSET    claimer -> the moment at which it will wake by itself
-``P:{T}:rules``          HASH    what a queue was declared with, and what became of its messages; lives as it does
+``P:{T}:rules``          HASH    of a queue: how it was declared, its bindings, counts of messages; lives as it does
 ``P:{T}:bindings``       ZSET    of an exchange: routing key, pattern and queue -> when the binding lapses
 ``P:{T}:backlog``        STREAM  of an exchange: its last broadcasts, for who was cut off for a moment
 ``P:{T}:runs``           HASH    entry -> its outstanding runs (schedules; see ``lua/include/runs.lua``)

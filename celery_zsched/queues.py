@@ -63,7 +63,7 @@ class Queues:
         with self.server.translated("listing queues"):
             rows = self._client.zrange(bindings, 0, -1)
         names = {row.split(_SEPARATOR)[-1].decode() for row in rows}
-        return sorted(name for name in names if not name.endswith(".pidbox"))
+        return sorted(name for name in names if name and not name.endswith(".pidbox"))
 
     def timeline(self, queue: str) -> Timeline:
         """Return the timeline of a queue."""

@@ -38,7 +38,8 @@ class PublishBatch:
         self.channel = channel
         self.max_size = max_size
         self._broker: Broker = channel.broker
-        self._rows: dict[str, list[Row]] = {}
+        #: Queue, and the terms on which it takes them -> messages.
+        self._rows: dict[tuple[str, str], list[Row]] = {}
         self._broadcasts: list[tuple[str, str, bytes]] = []
         #: What was sent and not answered yet, with its messages, and the broadcasts that go after them.
         self._under_way: tuple[PutAll, list[tuple[str, list[Row]]], list[tuple[str, str, bytes]]] | None = None
@@ -57,9 +58,9 @@ class PublishBatch:
             self.flush()
         return result
 
-    def add(self, queue: str, row: Row) -> None:
-        """Keep one message for a queue."""
-        self._rows.setdefault(queue, []).append(row)
+    def add(self, queue: str, row: Row, terms: str = "") -> None:
+        """Keep one message for a queue that takes it on special ``terms``, if any (``lua/put.lua``)."""
+        self._rows.setdefault((queue, terms), []).append(row)
         self._size += 1
 
     def add_broadcast(self, exchange: str, routing_key: str, payload: bytes) -> None:
@@ -78,11 +79,14 @@ class PublishBatch:
         rows, self._rows = self._rows, {}
         broadcasts, self._broadcasts = self._broadcasts, []
         self._size = 0
-        portions = [
-            (queue, some[at : at + MAX_BATCH]) for queue, some in rows.items() for at in range(0, len(some), MAX_BATCH)
-        ]
+        portions: list[tuple[str, list[Row]]] = []
+        terms: list[str] = []
+        for (queue, its), some in rows.items():
+            for at in range(0, len(some), MAX_BATCH):
+                portions.append((queue, some[at : at + MAX_BATCH]))
+                terms.append(its)
         with self._fatal():
-            self._under_way = PutAll(self._broker, portions), portions, broadcasts
+            self._under_way = PutAll(self._broker, portions, terms), portions, broadcasts
 
     def finish(self) -> None:
         """Return once what was started is put; raises what :meth:`flush` does."""
@@ -91,12 +95,12 @@ class PublishBatch:
             return
         (putting, portions, broadcasts), self._under_way = self._under_way, None
         with self._fatal():
-            for (_, some), outcome in zip(portions, putting.finish(), strict=True):
+            for (queue, some), outcome in zip(portions, putting.finish(), strict=True):
                 for row, word in zip(some, outcome, strict=True):
                     if word == b"outdated" and self.outdated is not None:
                         self.outdated.append(str(row[6]))
                     else:
-                        told_outcome(word, row)
+                        told_outcome(word, row, queue)
             for exchange, routing_key, payload in broadcasts:
                 Publisher(self._broker).publish(exchange, routing_key, payload)
 

@@ -11,7 +11,15 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
 from celery_zsched import scripts
-from celery_zsched.transport.exchanges import Binding, binding, is_reply_exchange, life_text, rules_of
+from celery_zsched.transport.exchanges import (
+    Binding,
+    binding,
+    is_reply_exchange,
+    life_text,
+    record_of,
+    records,
+    rules_of,
+)
 from celery_zsched.transport.shared import Broker
 from celery_zsched.transport.standing import RULES, Standing, gives_rules, warn
 
@@ -64,14 +72,18 @@ class DeclaringChannel(virtual.Channel):
             # their own: they come by the thousand, and their names are known to whoever replies.
             self._passing_queues.add(queue)
         else:
-            self._list(queue, standing.rules, anew=standing.before != standing.rules)
+            self._bind("", binding(queue, "", queue))
         return queue_declare_ok_t(queue, standing.ready, 0)
 
-    def _list(self, queue: str, rules: dict[str, int], *, anew: bool = False) -> None:
+    def _bind(self, exchange: str, row: Binding) -> None:
         # To the default exchange every queue is bound by its name, which makes its table the list of all queues.
-        exchanges, row = self.broker.exchanges, binding(queue, "", queue)
-        if anew or "expires" in rules or row not in exchanges.table(""):
-            exchanges.change("", [(row, life_text(rules))])
+        broker, queue = self.broker, row[2]
+        expires = broker.rules.get(queue, {}).get("expires")
+        if exchange or expires:
+            # Noted with the queue first: whoever renews or deletes it sees to all bindings that there may be.
+            known = broker.wires.call(broker.call("bound", queue), [record_of(exchange, row), 1])
+            expires = expires if known is None else known
+        broker.exchanges.change(exchange, [(row, life_text(expires))])
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
         """Bind a queue, as kombu's own ``queue_bind`` asks when it has noted the binding."""
@@ -85,10 +97,8 @@ class DeclaringChannel(virtual.Channel):
             return
         if not is_reply_exchange(exchange):
             if "auto_delete" in rules:
-                self._list(queue, rules)
-            row = binding(routing_key, pattern, queue)
-            if "expires" in rules or row not in broker.exchanges.table(exchange):
-                broker.exchanges.change(exchange, [(row, life_text(rules))])
+                self._bind("", binding(queue, "", queue))
+            self._bind(exchange, binding(routing_key, pattern, queue))
 
     def _is_passing(self, queue: str) -> bool:
         return queue in self._passing_queues or "auto_delete" in self.broker.rules.get(queue, {})
@@ -96,10 +106,9 @@ class DeclaringChannel(virtual.Channel):
     def queue_bind(
         self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **kwargs: Any
     ) -> None:
-        """Bind a queue to an exchange. One that goes with its last consumer may have gone: it is bound each time."""
+        """Bind a queue to an exchange: each time, since others may have taken the binding or the queue away."""
         exchange = exchange or "amq.direct"
-        if self._is_passing(queue):
-            self._unnote_binding(queue, exchange, routing_key, arguments)
+        self._unnote_binding(queue, exchange, routing_key, arguments)
         super().queue_bind(queue, exchange, routing_key, arguments, **kwargs)
 
     def queue_unbind(
@@ -108,6 +117,8 @@ class DeclaringChannel(virtual.Channel):
         """Take a binding away."""
         exchange = exchange or "amq.direct"
         row = self._unnote_binding(queue, exchange, routing_key, arguments)
+        # Off the record first, so that nobody renews it.
+        self.broker.wires.call(self.broker.call("bound", queue), [record_of(exchange, row), 0])
         self.broker.exchanges.change(exchange, [(row, "-")])
 
     def _unnote_binding(self, queue: str, exchange: str, routing_key: str, arguments: Any) -> Binding:
@@ -129,7 +140,7 @@ class DeclaringChannel(virtual.Channel):
 
     def get_table(self, exchange: str) -> list[Binding]:
         """Return an exchange's bindings."""
-        return self.broker.exchanges.table(exchange, fresh=True)
+        return self.broker.exchanges.table(exchange).rows
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> int | None:
         """Delete a queue with all it holds; returns how many messages were ready, or None if it stays."""
@@ -138,18 +149,22 @@ class DeclaringChannel(virtual.Channel):
         broker.keeper.flush(desks)  # what was done before this is no news
         for desk in desks:
             desk.expect_nothing()
-        ready = broker.wires.call(broker.call("drop", queue), [int(if_empty), int(if_unused), 0])
+        ready, *noted = broker.wires.call(broker.call("drop", queue), [int(if_empty), int(if_unused), 0])
         if ready < 0:
             for desk in desks:
                 desk.expect_all()
             return None
-        changes: dict[str, list[tuple[Binding, str]]] = {"": [(binding(queue, "", queue), "-")]}
+        rows = records(noted)
+        if "auto_delete" not in broker.rules.get(queue, {}):
+            rows.append(("", binding(queue, "", queue)))
         for exchange, row in self._unnote_bindings(queue):
-            if self.typeof(exchange).type != "fanout" and not is_reply_exchange(exchange):
-                changes.setdefault(exchange, []).append((row, "-"))
-        for exchange, rows in changes.items():
-            if exchange or "auto_delete" not in broker.rules.get(queue, {}):
-                broker.exchanges.change(exchange, rows)
+            if not is_reply_exchange(exchange) and queue not in self._broadcast_queues:
+                rows.append((exchange, row))
+        changes: dict[str, list[tuple[Binding, str]]] = {}
+        for exchange, row in dict.fromkeys(rows):
+            changes.setdefault(exchange, []).append((row, "-"))
+        for exchange, some in changes.items():
+            broker.exchanges.change(exchange, some)
         broker.rules.pop(queue, None)
         self._passing_queues.discard(queue)
         broker.forget(queue)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from celery_zsched import scripts
+from celery_zsched.errors import ServerError
 from celery_zsched.keys import TimelineKeys, exchange_timeline
+from celery_zsched.timeline import MAX_BATCH
 from celery_zsched.wires import Call, Wires
 
 logger = logging.getLogger("celery_zsched.transport")
 
 #: A binding as kombu's exchange types want it: routing key, pattern, queue.
 Binding = tuple[str, str, str]
-
-#: A table of bindings is read again when it is this old, in seconds; one that names no queue for a message, at once.
-FRESH_S = 5.0
 
 #: An auto-deleted queue without ``x-expires`` whose consumers died without a word goes after this time, in ms.
 AUTO_DELETE_MS = 3_600_000
@@ -62,14 +62,28 @@ def is_reply_exchange(exchange: str) -> bool:
     return exchange.startswith("reply.") and exchange.endswith(".pidbox")
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An exchange's bindings as the server had them; ``mortal`` queues have a life, and may have gone meanwhile."""
+
+    rows: list[Binding]
+    mortal: frozenset[str]
+    #: Whether the server knows of the exchange at all; if not, it may have lost the table.
+    known: bool
+    read_at: float
+
+
 class Exchanges:
-    """The bindings of one broker, read when needed and remembered for a moment."""
+    """The bindings of one broker. Other processes change them at any time, so they are read for each use."""
 
     def __init__(self, wires: Wires, prefix: str) -> None:
         self._wires = wires
         self._prefix = prefix
         self._calls: dict[str, Call] = {}
-        self._tables: dict[str, tuple[float, list[Binding]]] = {}
+        #: Exchange -> its table when it was read last; for batches, and to tell which queues may have gone.
+        self._tables: dict[str, Table] = {}
+        #: Bindings that did not stand when they were to be renewed last.
+        self._missing: set[tuple[str, str]] = set()
 
     def call(self, name: str, exchange: str) -> Call:
         """Return a script on an exchange's keys."""
@@ -80,25 +94,61 @@ class Exchanges:
             known = self._calls[name + exchange] = Call(script, script.key_names(keys))
         return known
 
-    def table(self, exchange: str, *, fresh: bool = False) -> list[Binding]:
-        """Return an exchange's bindings; ``fresh`` ones as the server has them now."""
+    def table(self, exchange: str, *, age_s: float = 0.0) -> Table:
+        """Return an exchange's bindings as the server has them, or had them up to ``age_s`` seconds ago."""
+        now = time.monotonic()
         known = self._tables.get(exchange)
-        if fresh or known is None or time.monotonic() - known[0] > FRESH_S:
-            return self.change(exchange, [])
-        return known[1]
+        if known is not None and now - known.read_at < age_s:
+            return known
+        answer = self._wires.call(self.call("bind", exchange), ["1"])
+        rows: list[Binding] = []
+        mortal = set()
+        for at in range(0, len(answer), 2):
+            routing_key, pattern, queue = answer[at].decode().split(_SEPARATOR)
+            if queue:
+                rows.append((routing_key, pattern, queue))
+                if answer[at + 1] != b"inf":
+                    mortal.add(queue)
+        found = self._tables[exchange] = Table(rows, frozenset(mortal), bool(answer), now)
+        return found
 
-    def change(self, exchange: str, changes: Sequence[tuple[Binding, str]]) -> list[Binding]:
+    def may_have_gone(self, exchange: str, queue: str) -> bool:
+        """Return whether a queue to which an exchange has just led has a life, which may be over."""
+        known = self._tables.get(exchange)
+        return known is not None and queue in known.mortal
+
+    def change(self, exchange: str, changes: Sequence[tuple[Binding, str]]) -> None:
         """Add and take away bindings: (binding, life in milliseconds, "" for ever, "-" to take it away)."""
-        args: list[scripts.Argument] = []
-        for binding, life in changes:
-            args += [_SEPARATOR.join(binding), life]
-        answer = self._wires.call(self.call("bind", exchange), args)
-        table: list[Binding] = []
-        for row in answer:
-            routing_key, pattern, queue = row.decode().split(_SEPARATOR)
-            table.append((routing_key, pattern, queue))
-        self._tables[exchange] = (time.monotonic(), table)
-        return table
+        args: list[scripts.Argument] = [""]
+        for row, life in changes:
+            args += [_SEPARATOR.join(row), life]
+        self._wires.call(self.call("bind", exchange), args)
+        self._tables.pop(exchange, None)
+
+    def renew(self, wires: Wires, touched: Sequence[Sequence[Any]]) -> None:
+        """Have the bindings live on of queues that were told to: takes the answers of ``lua/touch.lua``.
+
+        One that does not stand, though its queue still has it on record a round later, was lost and is made anew.
+        """
+        wanted: dict[str, list[scripts.Argument]] = {}
+        for _, expires, *bound in touched:
+            for text in bound if expires else ():
+                exchange, _, row = text.decode().partition(_SEPARATOR)
+                again = "" if (exchange, row) in self._missing else "~"
+                wanted.setdefault(exchange, []).extend((row, f"{again}{2 * int(expires)}"))
+        missing: set[tuple[str, str]] = set()
+        failure: ServerError | None = None
+        for exchange, args in wanted.items():
+            for start in range(0, len(args), 2 * MAX_BATCH):
+                try:
+                    gone = wires.call(self.call("bind", exchange), ["", *args[start : start + 2 * MAX_BATCH]])
+                except ServerError as exc:
+                    failure = exc  # of one node: others are seen to all the same
+                else:
+                    missing.update((exchange, row.decode()) for row in gone)
+        self._missing = missing
+        if failure is not None:
+            raise failure
 
 
 def binding(routing_key: str | None, pattern: str | None, queue: str) -> Binding:
@@ -106,6 +156,20 @@ def binding(routing_key: str | None, pattern: str | None, queue: str) -> Binding
     return routing_key or "", pattern or "", queue
 
 
-def life_text(rules: Mapping[str, int]) -> str:
+def record_of(exchange: str, row: Binding) -> str:
+    """Return a binding as it is noted with its queue (``lua/bound.lua``)."""
+    return _SEPARATOR.join((exchange, *row))
+
+
+def records(texts: Sequence[bytes]) -> list[tuple[str, Binding]]:
+    """Return the bindings that were noted with a queue, with their exchanges."""
+    found = []
+    for text in texts:
+        exchange, routing_key, pattern, queue = text.decode().split(_SEPARATOR)
+        found.append((exchange, (routing_key, pattern, queue)))
+    return found
+
+
+def life_text(expires: int | str | None) -> str:
     """Return how long a binding of a queue lives, for :meth:`Exchanges.change`: as long as twice the queue."""
-    return str(2 * rules["expires"]) if "expires" in rules else ""
+    return str(2 * int(expires)) if expires else ""

@@ -15,6 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from celery_zsched.connection import Server
 from celery_zsched.errors import ServerError
@@ -54,6 +55,8 @@ class Keeper:
             beside.kin.add(self._wires)
         self.stall_s = stall_s
         self.alive_at = time.monotonic()
+        #: Told in each round what queues answered that were told to live on (``lua/touch.lua``).
+        self.on_touched: Callable[[Wires, list[list[Any]]], None] = _nothing
         self._start_over()
         _all_keepers.add(self)
 
@@ -70,6 +73,8 @@ class Keeper:
         self._next_renewal = 0.0
         #: Queues whose leases could not be renewed in the last round, and why.
         self._unrenewed: dict[Desk, ServerError] = {}
+        #: Queues that are consumed here and have gone, as was logged.
+        self._gone: weakref.WeakSet[Desk] = weakref.WeakSet()
         self._stalled = False
         self._failing = False
         #: Whether somebody waits for what is to be sent.
@@ -260,9 +265,12 @@ class Keeper:
                 # What was claimed just now is renewed in the next round, at half its lease.
                 tags = [tag for tag, since in list(desk.held.items()) if now - since > period / 2]
                 self._attempt(desk, partial(self._renew, desk, tags))
+        touched: list[list[Any]] = []
         for desk in desks:
             if desk.lives:
-                self._attempt(desk, partial(self._wires.call, desk.touch_call, [0]))
+                self._attempt(desk, partial(self._touch, desk, touched))
+        if touched:
+            self._attempt(desks[0], partial(self.on_touched, self._wires, touched))
         if self._unrenewed:
             raise next(iter(self._unrenewed.values()))
         period = self._period()  # there may be one more meanwhile
@@ -292,6 +300,21 @@ class Keeper:
             )  # fmt: skip
         self._stalled = stalled
         return not stalled
+
+    def _touch(self, desk: Desk, touched: list[list[Any]]) -> None:
+        """Have a queue live on that has a consumer here; add what the script answers."""
+        answer: list[Any] = self._wires.call(desk.touch_call, [0])
+        touched.append(answer)
+        if answer[0] >= 0:
+            self._gone.discard(desk)
+        elif desk.lives and desk not in self._gone:  # once for each time that it goes
+            self._gone.add(desk)
+            logger.warning(
+                "queue %s is consumed here and has gone: somebody deleted it, or nobody could tell it to live on for "
+                "longer than its x-expires; what is published by an exchange does not come until it is declared anew, "
+                "as a restart of its consumer does",
+                desk.queue,
+            )  # fmt: skip
 
     def _renew(self, desk: Desk, tags: list[str]) -> None:
         renewed: dict[str, float] = {}
@@ -344,6 +367,10 @@ class Keeper:
             return False
         desk.renewed = {**desk.renewed, tag: began}
         return True
+
+
+def _nothing(wires: Wires, touched: list[list[Any]]) -> None:
+    """Do nothing for queues that live on."""
 
 
 def _forget_all_after_fork() -> None:

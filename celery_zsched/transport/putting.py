@@ -63,12 +63,15 @@ def put(broker: Broker, queue: str, row: Row, *, patience_s: float | None = None
 class PutAll:
     """Portions of messages on their way, each put in one step on its queue, in one round trip for each node.
 
-    It is to be finished or dropped.
+    It is to be finished or dropped. ``terms`` are those of each portion, as of :func:`put`.
     """
 
-    def __init__(self, broker: Broker, portions: Sequence[tuple[str, Sequence[Row]]]) -> None:
+    def __init__(
+        self, broker: Broker, portions: Sequence[tuple[str, Sequence[Row]]], terms: Sequence[str] = ()
+    ) -> None:
         self._broker = broker
         self._portions = portions
+        self._terms = terms or [""] * len(portions)
         self._patience_s: float = broker.server.address.options.socket_timeout
         self._outcomes: list[list[bytes]] = [[] for _ in portions]
         #: Calls under way, and which portions they are for.
@@ -101,7 +104,10 @@ class PutAll:
             by_node.setdefault(wires.node_of(call.route), []).append((at, call))
         try:
             for some in by_node.values():
-                calls = [(call, [limit, *chain.from_iterable(self._portions[at][1])]) for at, call in some]
+                calls = []
+                for at, call in some:
+                    head: Row = [f"{limit}{self._terms[at]}"]
+                    calls.append((call, [*head, *chain.from_iterable(self._portions[at][1])]))
                 self._sent.append(([at for at, _ in some], wires.begin(calls)))
         except BaseException:
             self.drop()
@@ -123,7 +129,7 @@ class PutAll:
         return late
 
 
-def told_outcome(outcome: bytes, row: Row) -> None:
+def told_outcome(outcome: bytes, row: Row, queue: str) -> None:
     """Log what is worth a line."""
     if outcome == b"refused":
         logger.info("occurrence %s of entry %s was enqueued before and is not repeated", row[7], row[6])
@@ -134,8 +140,14 @@ def told_outcome(outcome: bytes, row: Row) -> None:
             "the clock has caught up",
             row[7], row[6],
         )  # fmt: skip
-    elif outcome == b"unknown":
+    elif outcome == b"unknown" and queue.endswith(".pidbox"):
         logger.debug("a reply came after its asker had gone; it is dropped")
+    elif outcome == b"unknown":
+        logger.warning(
+            "queue %s had a life of its own and has gone, so that message %s is not put on it; consume from it, or "
+            "declare it, before it is published to",
+            queue, row[0],
+        )  # fmt: skip
 
 
 def _too_slow(broker: Broker, queue: str, patience_s: float) -> ServerUnavailableError:

@@ -17,7 +17,7 @@ from kombu.utils.uuid import uuid
 from celery_zsched import message as wire_format
 from celery_zsched import scripts
 from celery_zsched.transport.batch import PublishBatch
-from celery_zsched.transport.exchanges import Binding, binding, is_reply_exchange, life_text
+from celery_zsched.transport.exchanges import Table, binding, is_reply_exchange, life_text
 from celery_zsched.transport.fanout import Publisher, has_backlog
 from celery_zsched.transport.putting import put, told_outcome
 from celery_zsched.transport.shared import Broker
@@ -25,6 +25,9 @@ from celery_zsched.transport.standing import PASSING, is_reply
 
 logger = logging.getLogger("celery_zsched.transport")
 
+
+#: Within a batch, which is put later anyway, a table of bindings serves for so long, in seconds.
+BATCH_TABLE_S = 0.1
 
 #: An encoder that is made once, which for small values takes as long as encoding them.
 _dumps = json.JSONEncoder(separators=(",", ":")).encode
@@ -58,6 +61,8 @@ class SendingChannel(virtual.Channel):
 
     broker: Broker
     deadletter_queue: str | None
+    #: How old a table of bindings may be by which the message at hand is routed, in seconds.
+    _table_age_s = 0.0
 
     def basic_publish(self, message: dict[str, Any], exchange: str, routing_key: str, **kwargs: Any) -> Any:
         """Publish a message; when this returns, the server has it."""
@@ -65,25 +70,26 @@ class SendingChannel(virtual.Channel):
         info["exchange"], info["routing_key"] = exchange, routing_key
         if not exchange:
             return self._put(routing_key, message, **kwargs)
+        self._table_age_s = 0.0 if kwargs.get("_publish_batch") is None else BATCH_TABLE_S
         return self.typeof(exchange).deliver(message, exchange, routing_key, **kwargs)
 
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
         """Put a message on its queue's timeline: due at its ``eta``, or now."""
         row = self._row(message)
-        batch = kwargs.get("_publish_batch")
-        if batch is not None:
-            batch.add(queue, row)
-            return
+        # What comes after its queue has gone must not bring it back: a reply, or what a binding leads to that is about
+        # to lapse. Or not for long: a result may come before its asker, a task in a pool, has declared its queue.
         exchange, terms = message["properties"]["delivery_info"]["exchange"], ""
-        # A reply that comes after its asker has gone must not bring the asker's queue back, or not for long: a result
-        # may come before its asker, a task in a pool, has declared its queue.
         if exchange:
-            if is_reply_exchange(exchange):
+            if is_reply_exchange(exchange) or self.broker.exchanges.may_have_gone(exchange, queue):
                 terms = "!"
         elif "task" not in message["headers"] and is_reply(message, queue):
             terms = PASSING
+        batch = kwargs.get("_publish_batch")
+        if batch is not None:
+            batch.add(queue, row, terms)
+            return
         outcome = put(self.broker, queue, row, patience_s=kwargs.get("timeout"), terms=terms)
-        told_outcome(outcome, row)
+        told_outcome(outcome, row, queue)
 
     def _row(self, message: dict[str, Any]) -> list[scripts.Argument]:
         headers = message["headers"]
@@ -114,7 +120,23 @@ class SendingChannel(virtual.Channel):
         """Return the queues that get broadcasts as messages to be kept; nobody keeps events and remote control."""
         if exchange == "celeryev" or has_backlog(exchange):
             return []
-        return sorted({queue for _, _, queue in self.broker.exchanges.table(exchange)})
+        return sorted({queue for _, _, queue in self._table(exchange).rows})
+
+    def _table(self, exchange: str) -> Table:
+        """Return the bindings by which to route; a table that was lost is made anew from what this process declared."""
+        exchanges = self.broker.exchanges
+        table = exchanges.table(exchange, age_s=self._table_age_s)
+        if table.known:
+            return table
+        own = []
+        for noted in self.state.exchanges.get(exchange, {}).get("table", ()):
+            if self.typeof(exchange).type != "fanout" or not self._is_passing(noted[2]):  # see _queue_bind
+                expires = self.broker.rules.get(noted[2], {}).get("expires")
+                own.append((binding(*noted), life_text(expires)))
+        if not own:
+            return table
+        exchanges.change(exchange, own)
+        return exchanges.table(exchange)
 
     def create_publish_batch(self, max_size: int) -> PublishBatch:
         """Return a batch for kombu's ``Producer.batch``."""
@@ -128,18 +150,8 @@ class SendingChannel(virtual.Channel):
         if is_reply_exchange(exchange):
             return [f"{routing_key}.{exchange}"]
         kind = self.typeof(exchange)
-        exchanges = self.broker.exchanges
-        found = kind.lookup(exchanges.table(exchange), exchange, routing_key, default)
-        table: list[Binding] = []
-        if not found:
-            table = exchanges.table(exchange, fresh=True)
-            found = kind.lookup(table, exchange, routing_key, default)
-        if not found:
-            # A table that was lost is made anew from what this connection declared.
-            own = [binding(*row) for row in self.state.exchanges.get(exchange, {}).get("table", ())]
-            if own:
-                table = exchanges.change(exchange, [(row, life_text(self.broker.rules.get(row[2], {}))) for row in own])
-                found = kind.lookup(table, exchange, routing_key, default)
+        table = self._table(exchange).rows
+        found = kind.lookup(table, exchange, routing_key, default)
         if found:
             return list(found)
         if default is not None:

@@ -61,6 +61,7 @@ class Broker:
         #: The key of what is paused.
         self.pauses = pauses_key(self.settings.key_prefix)
         self.exchanges = Exchanges(self.wires, self.settings.key_prefix)
+        self.keeper.on_touched = self.exchanges.renew
         #: (exchange, queue) -> the numbers of the last broadcasts that the queue's consumer was given, oldest first; it
         #: outlives connections, so that none is given twice.
         self.broadcasts_seen: dict[tuple[str, str], dict[bytes, None]] = {}
