@@ -15,6 +15,7 @@ from celery_zsched.queues import Queues
 from celery_zsched.transport.exchanges import Exchanges
 from tests.consumers import Client
 from tests.servers import RunningServer, wait_until
+from tests.topologies import Cluster
 
 
 @pytest.fixture
@@ -93,12 +94,29 @@ def test_bindings_live_as_long_as_their_queue_is_consumed(client: Client, other:
     client.consume(*queues)
     until = max(max(lapses(client, name).values()) for name in ("", *exchanges))
     broker = client.channel.broker
-    wait_until(lambda: broker.wires.now_us() > until or client.nothing(0.05), what="the first bindings to lapse")
+    while broker.wires.now_us() <= until:
+        client.nothing(0.05)
     for kind, exchange in exchanges.items():
         exchange(other.channel).declare()
         other.producer.publish(kind, exchange=exchange, routing_key="k")
     assert sorted(client.all(4)) == ["direct", "fanout", "topic", "topic"]
     assert Queues(broker.server).names() == ["auto", "direct", "fanout", "topic"]
+
+
+def test_bindings_on_other_nodes_live_on_too(cluster: Cluster) -> None:
+    """On a cluster a queue's bindings are renewed wherever they are kept."""
+    client = Client(cluster.url)
+    exchanges = [kombu.Exchange(f"x{n}", "topic") for n in range(4)]
+    bindings = [kombu.binding(exchange, routing_key="k") for exchange in exchanges]
+    client.consume(kombu.Queue("q", bindings=bindings, expires=1))
+    broker = client.channel.broker
+    until = broker.wires.now_us() + 2_100_000  # twice its life, and a little for clocks of several nodes
+    while broker.wires.now_us() <= until:
+        client.nothing(0.05)
+    for exchange in exchanges:
+        client.producer.publish(exchange.name, exchange=exchange, routing_key="k")
+    assert sorted(client.all(4)) == [exchange.name for exchange in exchanges]
+    client.close()
 
 
 def touched(client: Client, queue: str) -> Any:
