@@ -271,7 +271,7 @@ def test_a_producer_declares_once_for_each_connection(valkey: RunningServer) -> 
     """What is declared is not declared again until the connection is a new one, and other brokers keep kombu's way."""
     for url, kind in ((f"zsched+{valkey.url}", Producer), ("memory://", kombu.Producer)):
         Counted.times = 0
-        app = Celery("once", broker=url, set_as_current=False, task_queues=[Counted("q")], task_default_queue="q")
+        app = Celery("once", broker=url, set_as_current=False, task_queues=[Counted("once")], task_default_queue="once")
         with app.producer_pool.acquire() as producer:
             assert type(producer) is kind
             app.send_task("noop", producer=producer)
@@ -280,5 +280,5 @@ def test_a_producer_declares_once_for_each_connection(valkey: RunningServer) -> 
         with app.connection_for_write() as connection, kind(connection) as producer:
             app.send_task("noop", producer=producer)
             assert Counted.times == 2
-            assert connection.default_channel.queue_declare("q", passive=True).message_count == 3
+            assert connection.default_channel.queue_declare("once", passive=True).message_count == 3
         app.close()
