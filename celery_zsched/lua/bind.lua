@@ -1,7 +1,7 @@
 -- bind: change and read an exchange's bindings. Bindings of queues with a life of their own lapse unless they are renewed.
 -- KEYS: bindings
--- ARGV: read ('1': return the bindings), then pairs binding, life: milliseconds; '' for ever; '-' takes the binding away;
---       '~' and milliseconds renews it if it stands
+-- ARGV: read ('1': return the bindings), then pairs binding, life: milliseconds; '' for ever; '-' takes the binding away,
+--       with a moment behind it unless it lapses later; '~' and milliseconds renews it if it stands
 -- RETURNS: when reading, pairs binding, the moment at which it lapses (inf: never); otherwise the bindings that were to
 --          be renewed and do not stand
 -- RULES: 2, 7
@@ -16,8 +16,11 @@ local taken, missing = 0, {}
 for at = 2, #ARGV, 2 do
   local binding, life = ARGV[at], ARGV[at + 1]
   changed = changed + 1
-  if life == '-' then
-    taken = taken + call('ZREM', bindings, binding)
+  if string.byte(life) == 45 then -- '-'
+    local most, lapses = tonumber(string.sub(life, 2)), call('ZSCORE', bindings, binding)
+    if not most or (lapses and lapses ~= 'inf' and tonumber(lapses) <= most) then
+      taken = taken + call('ZREM', bindings, binding)
+    end
   elseif string.byte(life) ~= 126 then -- '~'
     call('ZADD', bindings, life == '' and '+inf' or stamp(now + tonumber(life) * 1000), binding)
   elseif call('ZSCORE', bindings, binding) then

@@ -149,7 +149,7 @@ class DeclaringChannel(virtual.Channel):
         broker.keeper.flush(desks)  # what was done before this is no news
         for desk in desks:
             desk.expect_nothing()
-        ready, *noted = broker.wires.call(broker.call("drop", queue), [int(if_empty), int(if_unused), 0])
+        ready, _, *noted = broker.wires.call(broker.call("drop", queue), [int(if_empty), int(if_unused), 0])
         if ready < 0:
             for desk in desks:
                 desk.expect_all()

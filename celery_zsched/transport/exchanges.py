@@ -125,6 +125,20 @@ class Exchanges:
         self._wires.call(self.call("bind", exchange), args)
         self._tables.pop(exchange, None)
 
+    def withdraw(self, wires: Wires, dropped: Sequence[Any], *, clocks_us: int = 0) -> None:
+        """Take away the bindings of a queue that went with its last consumer: takes the answer of ``lua/drop.lua``.
+
+        Those stay that somebody made after that, who has declared the queue anew. ``clocks_us`` is by how much the
+        clocks of the servers may differ.
+        """
+        if not dropped[1]:
+            return
+        rows: dict[str, list[scripts.Argument]] = {}
+        for exchange, row in records(dropped[2:]):
+            rows.setdefault(exchange, []).extend((_SEPARATOR.join(row), f"-{int(dropped[1]) - clocks_us}"))
+        for exchange, args in rows.items():
+            wires.call(self.call("bind", exchange), ["", *args])
+
     def renew(self, wires: Wires, touched: Sequence[Sequence[Any]]) -> None:
         """Have the bindings live on of queues that were told to: takes the answers of ``lua/touch.lua``.
 

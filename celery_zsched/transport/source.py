@@ -15,6 +15,7 @@ from celery_zsched.transport.appetite import Appetite
 from celery_zsched.transport.desk import TOKEN_DIGITS, Desk, pairs
 from celery_zsched.transport.shared import Broker
 from celery_zsched.types import SECOND_US
+from celery_zsched.wires import Wires
 
 logger = logging.getLogger("celery_zsched.transport")
 
@@ -91,7 +92,11 @@ class Source:
             if "auto_delete" in self._rules:
                 # Who declares the queue anew waits for this (see DeclaringChannel.queue_declare).
                 drop = self.broker.call("drop", self.queue)
-                self.broker.keeper.later(lambda wires: wires.call(drop, [0, 0, 1]))
+                self.broker.keeper.later(lambda wires: self._withdraw(wires, wires.call(drop, [0, 0, 1])))
+
+    def _withdraw(self, wires: Wires, dropped: list[Any]) -> None:
+        clustered = self.broker.server.address.kind == "cluster"
+        self.broker.exchanges.withdraw(wires, dropped, clocks_us=SECOND_US if clustered else 0)
 
     def limit(self, credit: int, now: float, *, courteous: bool) -> int:
         """Return how many messages to claim now; who is ``courteous`` leaves the rest of a burst to others at first."""

@@ -86,37 +86,73 @@ def test_a_queue_that_others_delete_loses_all_its_bindings(client: Client, other
     assert client.channel.client.pttl("zsched:{exchange:x}:bindings") == -1
 
 
-def test_bindings_live_as_long_as_their_queue_is_consumed(client: Client, other: Client) -> None:
+def nearly_lapsed(client: Client, *exchanges: str) -> dict[tuple[str, str], float]:
+    """Let an exchange's bindings lapse within ten seconds; return when each does."""
+    raw, soon = client.channel.client, client.channel.broker.wires.now_us() + 10_000_000
+    for exchange in exchanges:
+        key = f"zsched:{{exchange:{exchange}}}:bindings"
+        raw.zadd(key, dict.fromkeys(raw.zrange(key, 0, -1), soon), xx=True)
+    return moments(client, *exchanges)
+
+
+def moments(client: Client, *exchanges: str) -> dict[tuple[str, str], float]:
+    """Return when the bindings of exchanges lapse."""
+    return {(exchange, queue): at for exchange in exchanges for queue, at in lapses(client, exchange).items()}
+
+
+def test_bindings_live_as_long_as_their_queue_is_consumed(any_server: RunningServer, other: Client) -> None:
     """A consumer of a queue with a life stays bound, and its queue listed, past the moment to which each was bound."""
+    client = Client(any_server.url, lease_timeout=1)
     exchanges = {kind: kombu.Exchange(kind, kind) for kind in ("direct", "topic", "fanout")}
-    queues = [kombu.Queue(kind, exchange, routing_key="k", expires=1) for kind, exchange in exchanges.items()]
-    queues.append(kombu.Queue("auto", exchanges["topic"], routing_key="k", expires=1, auto_delete=True))
+    queues = [kombu.Queue(kind, exchange, routing_key="k", expires=60) for kind, exchange in exchanges.items()]
+    queues.append(kombu.Queue("auto", exchanges["topic"], routing_key="k", expires=60, auto_delete=True))
     client.consume(*queues)
-    until = max(max(lapses(client, name).values()) for name in ("", *exchanges))
-    broker = client.channel.broker
-    while broker.wires.now_us() <= until:
-        client.nothing(0.05)
+    before = nearly_lapsed(client, "", *exchanges)
+    assert len(before) == 8
+
+    def renewed() -> bool:
+        after = moments(client, "", *exchanges)
+        return set(after) == set(before) and all(after[row] > before[row] for row in before)
+
+    wait_until(renewed, what="all bindings to be renewed")
     for kind, exchange in exchanges.items():
         exchange(other.channel).declare()
         other.producer.publish(kind, exchange=exchange, routing_key="k")
     assert sorted(client.all(4)) == ["direct", "fanout", "topic", "topic"]
-    assert Queues(broker.server).names() == ["auto", "direct", "fanout", "topic"]
+    assert Queues(client.channel.broker.server).names() == ["auto", "direct", "fanout", "topic"]
+    client.close()
 
 
 def test_bindings_on_other_nodes_live_on_too(cluster: Cluster) -> None:
     """On a cluster a queue's bindings are renewed wherever they are kept."""
-    client = Client(cluster.url)
-    exchanges = [kombu.Exchange(f"x{n}", "topic") for n in range(4)]
-    bindings = [kombu.binding(exchange, routing_key="k") for exchange in exchanges]
-    client.consume(kombu.Queue("q", bindings=bindings, expires=1))
-    broker = client.channel.broker
-    until = broker.wires.now_us() + 2_100_000  # twice its life, and a little for clocks of several nodes
-    while broker.wires.now_us() <= until:
-        client.nothing(0.05)
-    for exchange in exchanges:
-        client.producer.publish(exchange.name, exchange=exchange, routing_key="k")
-    assert sorted(client.all(4)) == [exchange.name for exchange in exchanges]
+    client = Client(cluster.url, lease_timeout=1)
+    names = [f"x{n}" for n in range(4)]
+    bindings = [kombu.binding(kombu.Exchange(name, "topic"), routing_key="k") for name in names]
+    client.consume(kombu.Queue("q", bindings=bindings, expires=60))
+    before = nearly_lapsed(client, "", *names)
+
+    def renewed() -> bool:
+        after = moments(client, "", *names)
+        return set(after) == set(before) and all(after[row] > before[row] for row in before)
+
+    wait_until(renewed, what="all bindings to be renewed")
     client.close()
+
+
+def test_bindings_go_with_a_queue_that_goes_with_its_last_consumer(client: Client, other: Client) -> None:
+    """At once, so that it is listed no longer and nobody sends to it; but not if it was declared anew meanwhile."""
+    queue = kombu.Queue("auto", kombu.Exchange("x", "topic"), routing_key="k", auto_delete=True)
+    for _ in range(2):
+        consumer = client.consume(queue)
+        assert [list(lapses(client, name)) for name in ("x", "")] == [["auto"], ["auto"]]
+        consumer.cancel()
+        wait_until(lambda: not lapses(client, "x") and not lapses(client, ""), what="the bindings to go")
+    broker = client.channel.broker
+    queue(client.channel).declare()
+    dropped = broker.wires.call(broker.call("drop", "auto"), [0, 0, 0])
+    queue(other.channel).declare()
+    broker.exchanges.withdraw(broker.wires, dropped)
+    assert [list(lapses(client, name)) for name in ("x", "")] == [["auto"], ["auto"]]
 
 
 def touched(client: Client, queue: str) -> Any:

@@ -65,16 +65,16 @@ ONE_LEFT: State = {"rules": {"expires": "9", "auto_delete": "1", "consumers": "1
 
 
 @table(
-    Case("all of it", HELD | SHORT, [0, 0, 0], [1]),
-    Case("with its bindings", HELD | BOUND, [0, 0, 0], [1, "\0q\0\0q", "x\0k\0^k$\0q"]),
-    Case("only if it is empty", HELD, [1, 0, 0], [-1], HELD),
-    Case("only if it is unused", {"leases": {"a": AHEAD}}, [0, 1, 0], [-1], {"leases": {"a": AHEAD}}),
-    Case("one of two consumers leaves", CONSUMED | HELD, [0, 0, 1], [-1], ONE_LEFT | HELD),
-    Case("the last consumer leaves", ONE_LEFT | HELD, [0, 0, 1], [1]),
-    Case("for broadcasts", PASSING, [0, 0, 2], [0]),
-    Case("for broadcasts but consumed", CONSUMED, [0, 0, 2], [-1], CONSUMED),
-    Case("for broadcasts but holding messages", PASSING | HELD, [0, 0, 2], [-1], PASSING | HELD),
-    Case("for broadcasts but not passing", SHORT, [0, 0, 2], [-1], SHORT),
+    Case("all of it", HELD | SHORT, [0, 0, 0], [1, ""]),
+    Case("with its bindings", HELD | BOUND, [0, 0, 0], [1, "", "\0q\0\0q", "x\0k\0^k$\0q"]),
+    Case("only if it is empty", HELD, [1, 0, 0], [-1, ""], HELD),
+    Case("only if it is unused", {"leases": {"a": AHEAD}}, [0, 1, 0], [-1, ""], {"leases": {"a": AHEAD}}),
+    Case("one of two consumers leaves", CONSUMED | HELD, [0, 0, 1], [-1, ""], ONE_LEFT | HELD),
+    Case("the last consumer leaves", ONE_LEFT | HELD, [0, 0, 1], [1, NOW + 18_000]),
+    Case("for broadcasts", PASSING, [0, 0, 2], [0, NOW + 18_000]),
+    Case("for broadcasts but consumed", CONSUMED, [0, 0, 2], [-1, ""], CONSUMED),
+    Case("for broadcasts but holding messages", PASSING | HELD, [0, 0, 2], [-1, ""], PASSING | HELD),
+    Case("for broadcasts but not passing", SHORT, [0, 0, 2], [-1, ""], SHORT),
 )
 def test_dropping(any_server: RunningServer, case: Case) -> None:
     """A queue goes with all its keys, or stays as it is."""
