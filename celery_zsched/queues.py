@@ -7,6 +7,7 @@ it; a queue that is consumed from for the first time gets what is on record.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,13 +23,20 @@ from celery_zsched.types import SECOND_US, Located, Place, Upcoming, names_of
 #: The fields of a queue's rules that claims look at (``lua/claim.lua``).
 PAUSED, PAUSED_TASKS = "paused", "paused_tasks"
 
-#: How long a queue stands still at most while what was parked is put back in order, in microseconds.
+#: How long a queue stands still while what was parked is put back in order, if whoever does that dies, in microseconds.
 STILL_US = 60 * SECOND_US
 
 #: How many messages are parked or put back at once, so that the server is never kept from others for long.
 PORTION = 250
 
 _SEPARATOR = b"\0"
+
+#: Changes or deletes a field of a hash if it holds what is expected.
+_NOTE_IF = """
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+if ARGV[3] == '' then redis.call('HDEL', KEYS[1], ARGV[1]) else redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) end
+return 1
+"""
 
 Progress = Callable[[int], None]
 
@@ -131,10 +139,27 @@ class Queues:
                 return bool(self._client.hdel(self._pauses, target))
             return bool(self._client.hset(self._pauses, target, state.to_json()))
 
+    def note_if(self, target: str, known: OperatorState, state: OperatorState | None) -> bool:
+        """Put another record in a pause's place, or take it off, unless others did so; return whether it was done."""
+        after = b"" if state is None else state.to_json()
+        with self.server.translated("recording what is paused"):
+            client = self._client
+            return bool(client.execute_command("EVAL", _NOTE_IF, 1, self._pauses, target, known.to_json(), after))
+
     def enforce(self, queues: Iterable[str] | None = None) -> None:
-        """Bring what is on record into the rules of queues, all known ones if none are given."""
+        """Bring what is on record into the rules of queues, all known ones if none are given.
+
+        What is changed meanwhile is brought there as well, whoever of those who do so at once is the last to write.
+        """
         names = self.names() if queues is None else list(queues)
-        pauses = self.pauses()
+        pauses, brought = self.pauses(), None
+        while pauses != brought:
+            self._bring(names, pauses)
+            pauses, brought = self.pauses(), pauses
+
+    def _bring(self, names: list[str], pauses: dict[str, OperatorState]) -> None:
+        """Write pauses into the rules of queues."""
+        pauses = {target: state for target, state in pauses.items() if not state.resuming}
         tasks = sorted(target.removeprefix("task:") for target in pauses if target.startswith("task:"))
         text = "".join(f"\n{task}\n" for task in tasks)
         with self.server.translated("pausing"):
@@ -172,42 +197,64 @@ class Queues:
                     break
         return count
 
-    def free_task(self, queue: str, task: str, progress: Progress | None = None) -> int:
+    def stand_still(self, token: str, queues: Iterable[str] | None = None) -> list[str]:
+        """Let queues in which something is parked stand still, all known ones if none are given; return their names.
+
+        They do for :data:`STILL_US`, or until :meth:`go_on` is called with this ``token``: so nothing overtakes what is
+        put back, and whoever dies holds nobody up for long. A pause of the queue is another matter.
+        """
+        names = self.names() if queues is None else list(queues)
+        with self.server.translated("looking for what is parked"):
+            pipeline = self._client.pipeline(transaction=False)
+            for name in names:
+                pipeline.zcard(self.timeline(name).keys.parked)
+            counts = pipeline.execute()
+        found = [name for name, count in zip(names, counts, strict=True) if count]
+        for name in found:
+            self.timeline(name).run("still", [token, STILL_US])
+        return found
+
+    def go_on(self, token: str, queue: str) -> None:
+        """End the standing still of a queue for one who put back, and wake somebody who waits."""
+        self.timeline(queue).run("still", [token, 0])
+
+    def free_task(self, queue: str, task: str, token: str, progress: Progress | None = None) -> int:
         """Put back what is parked in a queue for a task, each to its place in the order; return how many messages.
 
-        The queue stands still until all of it is back, so that nothing overtakes what was parked.
+        The queue goes on standing still (:meth:`stand_still`) for as long as that takes.
         """
         timeline = self.timeline(queue)
-        with self.server.translated("resuming"):
-            if not self._client.zcard(timeline.keys.parked):
-                return 0
-            until_us = timeline.look([])[0] + STILL_US
-            held = bool(self._client.hsetnx(timeline.keys.rules, PAUSED, until_us))
         count: int = 0
         at: int = 0
-        try:
-            while True:
-                looked, freed = timeline.run("free", [f"task:{task}", at, PORTION])
-                count += freed
-                at += looked - freed
-                if progress is not None and freed:
-                    progress(freed)
-                if not looked:
-                    break
-        finally:
-            if held:
-                self.let_go_on(queue)
-        return count
+        renew_at = 0.0
+        while True:
+            if time.monotonic() >= renew_at:
+                timeline.run("still", [token, STILL_US])
+                renew_at = time.monotonic() + STILL_US / SECOND_US / 6
+            looked, freed = timeline.run("free", [f"task:{task}", at, PORTION])
+            count += freed
+            at += looked - freed
+            if progress is not None and freed:
+                progress(freed)
+            if not looked:
+                return count
 
-    def let_go_on(self, queue: str) -> None:
-        """End the pause of a queue and wake somebody who waits."""
-        timeline = self.timeline(queue)
+    def ring(self, queue: str) -> None:
+        """Wake somebody who waits for a queue."""
+        bell = self.timeline(queue).keys.bell
         with self.server.translated("resuming"):
             pipeline = self._client.pipeline(transaction=False)
-            pipeline.hdel(timeline.keys.rules, PAUSED)
-            pipeline.zadd(timeline.keys.bell, {"ring": 0})
-            pipeline.pexpire(timeline.keys.bell, 60_000)
+            pipeline.zadd(bell, {"ring": 0})
+            pipeline.pexpire(bell, 60_000)
             pipeline.execute()
+
+    def parked_for(self, queue: str, limit: int) -> Counter[str]:
+        """Return for what messages of a queue are parked (``task:…``, ``id:…``), as far as the first ``limit`` tell."""
+        keys = self.timeline(queue).keys
+        with self.server.translated("looking for what is parked"):
+            ids = self._client.zrange(keys.parked, 0, limit - 1)
+            reasons = self._client.hmget(keys.reasons, ids) if ids else []
+        return Counter(reason.decode() for reason in reasons if reason)
 
     def claimed(self, names: Sequence[str]) -> list[int]:
         """Return how many messages of each queue have been handed to consumers since it was declared."""

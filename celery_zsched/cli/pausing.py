@@ -20,7 +20,7 @@ from celery_zsched.operations.holding import Holding
 from celery_zsched.operations.standing import Standing
 from celery_zsched.operations.targets import is_pattern
 
-_PAUSED = [("TARGET", "target"), ("BY", "by"), ("WHY", "reason"), ("UNTIL", "until")]
+_PAUSED = [("TARGET", "target"), ("BY", "by"), ("WHY", "reason"), ("UNTIL", "until"), ("STATE", "state")]
 
 _target = click.argument("target", shell_complete=complete_entry)
 
@@ -99,11 +99,11 @@ def resume(
 def paused(site: Site, out: Output, zone: str | None) -> None:
     """List all that is paused: periodic tasks, task names, queues and single tasks; by whom, why, until when."""
     rows = [
-        {"target": f"entry:{row.entry}", "by": row.by, "reason": row.reason, "until": row.until}
+        {"target": f"entry:{row.entry}", "by": row.by, "reason": row.reason, "until": row.until, "state": row.state}
         for row in operations.all_entries(site, state="paused")
     ]
     rows += [
-        {"target": each.target, "by": each.by, "reason": each.reason, "until": each.until}
+        {"target": each.target, "by": each.by, "reason": each.reason, "until": each.until, "state": each.state}
         for each in operations.paused(site)
     ]
     out.rows(_PAUSED, rows, "Nothing is paused.")

@@ -73,13 +73,17 @@ class LastRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperatorState:
-    """What an operator has decided about an entry: paused, by whom, why, since when and until when."""
+    """What an operator has decided about an entry: paused, by whom, why, since when and until when.
+
+    ``resuming`` is for messages: they are being put back, so nothing more is held back, and some may be parked yet.
+    """
 
     paused: bool = False
     by: str | None = None
     reason: str | None = None
     since_us: int | None = None
     until_us: int | None = None
+    resuming: bool = False
     #: What a newer release has written.
     rest: Mapping[str, Any] = field(default_factory=dict)
 

@@ -6,8 +6,8 @@
 --       are opaque and nothing expires; '0': they are messages, and what has expired is dropped; '1': it is kept with
 --       the dead), then pairs id, token to settle first. What the queue was declared with
 --       (rules: delivery_limit, message_ttl, expires) has the last word. Nothing is taken while the queue is paused
---       (rules: paused, '1' or the moment at which it ends), and what is for a paused task (rules: paused_tasks, each
---       between newlines) is parked where it is found.
+--       (rules: paused, '1' or the moment at which it ends) or stands still (rules: still, see include/still.lua), and
+--       what is for a paused task (rules: paused_tasks, each between newlines) is parked where it is found.
 -- RETURNS: now, wake (when to claim again without a ring; '0': only on a ring or after the longest block),
 --          {word, id, ...} of what went wrong (lost: no body is left; buried: delivery limit reached; cancelled: while
 --          it was with somebody whose lease has ended, so that it is deleted; over: taken over from somebody whose
@@ -26,7 +26,7 @@ local keep, are_messages, bury_expired = tonumber(ARGV[9]), ARGV[10] ~= '', ARGV
 local FIRST_SETTLE = 11
 local PARK_SPAN = 200 -- how many due ids are looked at in search of those that are not for a paused task
 local PARK_BYTES = 1000000 -- and how much of their bodies
--- @include clock record ring settle dead life
+-- @include clock record ring settle dead life still
 
 local troubles = {}
 local ids, tokens, counts, dues, records = {}, {}, {}, {}, {}
@@ -54,7 +54,7 @@ end
 
 local life, message_ttl, paused_tasks, resumes = life_of(rules), nil, nil, nil
 if life then
-  local ruled = call('HMGET', rules, 'expires', 'message_ttl', 'delivery_limit', 'paused', 'paused_tasks')
+  local ruled = call('HMGET', rules, 'expires', 'message_ttl', 'delivery_limit', 'paused', 'paused_tasks', 'still')
   life = tonumber(ruled[1] or '') or -1 -- whoever claims renews it
   message_ttl = tonumber(ruled[2] or '')
   delivery_limit = tonumber(ruled[3] or '') or delivery_limit
@@ -65,9 +65,19 @@ if life then
       call('HDEL', rules, 'paused')
     else
       limit = 0
-      resumes = ends ~= 1 and ends <= now + BLOCK_MAX_US and ends or nil
+      resumes = ends ~= 1 and ends or nil
     end
   end
+  if ruled[6] then
+    local ends = still_until(ruled[6])
+    if ends <= now then
+      call('HDEL', rules, 'still')
+    else
+      limit = 0
+      resumes = math.max(resumes or 0, ends)
+    end
+  end
+  resumes = resumes and resumes <= now + BLOCK_MAX_US and resumes or nil
 end
 
 -- The task that a body is for, if that is paused: its name is the body's first line (celery_zsched/message.py).

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -28,6 +30,9 @@ CLOCK_OFF_S = 1.0
 
 #: A run that may not overlap and that no worker has begun for so long, in seconds, is worth a look.
 UNBEGUN_S = 600.0
+
+#: How many of the parked of each queue are looked at, the oldest first.
+MOST_PARKED = 1000
 
 #: How many keys are looked at in search of left-overs.
 MOST_KEYS = 200_000
@@ -66,7 +71,7 @@ def doctor(site: Site) -> list[Finding]:
                 "set broker_url = 'zsched+redis://…' for both",
             )
         )  # fmt: skip
-    for check in (_leftovers, _beats, _ahead, _declared, _blackouts, _runs, _options):
+    for check in (_leftovers, _beats, _ahead, _declared, _blackouts, _runs, _parked, _options):
         findings += _guarded(check.__name__.removeprefix("_"), lambda check=check: check(site))  # type: ignore[misc]
     return findings
 
@@ -104,6 +109,29 @@ def _runs(site: Site) -> Iterator[Finding]:
             "see `celery zsched explain NAME`: is there a worker for them, and does it import celery_zsched? `celery "
             "zsched cancel entry:NAME` ends what waits",
         )  # fmt: skip
+
+
+def _parked(site: Site) -> Iterator[Finding]:
+    """Yield what messages are parked for although nothing of that is paused."""
+    queues = site.own_queues
+    if queues is None:
+        return
+    before = queues.pauses()
+    parked: Counter[str] = Counter()
+    for name in queues.names():
+        parked += queues.parked_for(name, MOST_PARKED)
+    after = queues.pauses()  # what was paused or resumed meanwhile is no fault
+    left: dict[str, str] = {}
+    for target in sorted(parked):
+        if target not in before and target not in after:
+            left[target] = "is not on record as paused: nothing delivers them"
+        elif target in before and target in after and before[target].resuming and after[target].resuming:
+            left[target] = "is being resumed: should nobody be at that any more, a beat goes on with it within a minute"
+    for target, why in left.items():
+        said = f"{parked[target]:,} of the messages looked at are parked, and {target} {why}"
+        yield Finding("parked", LOOK, said, f"celery zsched resume {shlex.quote(target)}")
+    if not left:
+        yield Finding("parked", GOOD, "what is parked is paused")
 
 
 def _plain(server: Server) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from celery_zsched.entry import OperatorState
@@ -16,21 +17,24 @@ from celery_zsched.operations.standing import moment
 from celery_zsched.operations.targets import Target, unknown_notice
 from celery_zsched.operations.whereabouts import CANCELLED
 from celery_zsched.schedules import Schedules
-from celery_zsched.types import Place
+from celery_zsched.types import SECOND_US, Place
 
 Progress = Callable[[int], None]
 
 #: How long the pause of a task name goes on parking before it answers, in seconds.
 SWEEP_S = 0.02
 
+#: After how long whichever beat runs then goes on with a resume that is not at its end, in microseconds.
+GO_ON_US = 60 * SECOND_US
+
 
 @dataclass(frozen=True, slots=True)
 class Holding:
     """How a task's, a queue's or one message's delivery stands after an operation.
 
-    ``state`` is ``paused`` or ``active``, ``messages`` how many this call parked or put back.
-    ``until`` (when the pause ends by itself) is ISO 8601; ``by`` is who paused it. ``notice`` is what is to be minded,
-    such as that nobody knows a task of that name. With ``dry_run`` nothing was done: it would stand so.
+    ``state`` is ``paused``, ``resuming`` (some may be parked yet) or ``active``, ``messages`` how many this call parked
+    or put back. ``until`` (when the pause ends by itself) is ISO 8601; ``by`` is who paused it. ``notice`` is what is
+    to be minded, such as that nobody knows a task of that name. With ``dry_run`` nothing was done: it would stand so.
     """
 
     target: str
@@ -68,6 +72,8 @@ def pause_messages(
     """
     queues = site.queues
     known = queues.pauses().get(str(target))
+    if known is not None and known.resuming:
+        known = None  # that pause is over, and this is another
     state = OperatorState(
         paused=True,
         by=site.by if known is None else known.by,
@@ -84,7 +90,7 @@ def pause_messages(
             parked = _waiting_for(site, target.name)
         return _held(site, target, "paused", changed, parked, state, dry_run=True)
     if state != known:
-        changed = queues.note(str(target), state) and changed
+        queues.note(str(target), state)
         site.schedules.remind(str(target), state.until_us)
     if target.kind != "id":
         queues.enforce()
@@ -94,6 +100,8 @@ def pause_messages(
         until = None if sweep_s is None else time.monotonic() + sweep_s
         for queue in queues.names():
             parked += queues.park_task(queue, target.name, progress, until=until)
+        if queues.pauses().get(str(target), OperatorState(resuming=True)).resuming:
+            _put_back(site, target, None)  # resumed while this was parking
     if state != known:
         note(site, "pause", str(target), reason, messages=parked)
     return _held(site, target, "paused", changed, parked, state)
@@ -105,35 +113,70 @@ def resume_messages(
     """Let what was held back go on, in its old order and at its due moments."""
     queues = site.queues
     if dry_run:
-        known = str(target) in queues.pauses()
-        count = _parked_for(site, target) if known else 0
-        return _held(site, target, "active", known, count, OperatorState(), dry_run=True)
-    changed = queues.note(str(target), None)
-    site.schedules.remind(str(target), None)
+        is_known = str(target) in queues.pauses()
+        count = _parked_for(site, target) if is_known else 0
+        return _held(site, target, "active", is_known, count, OperatorState(), dry_run=True)
+    known = queues.pauses().get(str(target))
     freed = 0
-    if target.kind == "id":
-        for queue, located in queues.locate(target.name):
-            freed += queues.timeline(queue).unpark([located.id]) == [Place.PARKED]
-        changed = freed > 0
-    else:
+    if target.kind == "queue":
+        changed = queues.note(str(target), None)
+        site.schedules.remind(str(target), None)
         queues.enforce()
-    if target.kind == "task":
-        for queue in queues.names():
-            freed += queues.free_task(queue, target.name, progress)
-    if target.kind == "queue" and changed:
-        queues.let_go_on(target.name)
+        if changed:
+            queues.ring(target.name)
+    else:
+        resuming = None if known is None else replace(known, resuming=True)
+        freed = _put_back(site, target, resuming, progress)
+        changed = known is not None if target.kind == "task" else freed > 0
     if changed or freed:
         note(site, "resume", str(target), reason, messages=freed)
     return _held(site, target, "active", changed, freed, OperatorState())
 
 
+def _put_back(site: Site, target: Target, resuming: OperatorState | None, progress: Progress | None = None) -> int:
+    """Put back all that is parked for a task name or an id; return how many messages.
+
+    A pause stays on record as one that is being resumed until all are back, with a reminder for a beat to go on with it
+    should this process end before: so nothing is left behind without anybody's knowing.
+    """
+    queues, name = site.queues, str(target)
+    token = uuid.uuid4().hex
+    still = set(queues.stand_still(token)) if target.kind == "task" else set()
+    freed = 0
+    try:
+        if resuming is not None:
+            site.schedules.remind(name, site.schedules.now_us() + GO_ON_US)
+            queues.note(name, resuming)
+        if target.kind == "task":
+            queues.enforce()
+            still |= set(queues.stand_still(token))  # of what was parked before all claims knew
+            for queue in sorted(still):
+                freed += queues.free_task(queue, target.name, token, progress)
+                queues.go_on(token, queue)
+                still.remove(queue)
+        else:
+            for queue, located in queues.locate(target.name):
+                freed += queues.timeline(queue).unpark([located.id]) == [Place.PARKED]
+    finally:
+        for queue in still:
+            queues.go_on(token, queue)
+    if resuming is not None and queues.note_if(name, resuming, None):
+        site.schedules.remind(name, None)
+        anew = queues.pauses().get(name)
+        if anew is not None and anew.until_us is not None:
+            site.schedules.remind(name, anew.until_us)  # it was paused again in between
+    return freed
+
+
 def end_pause(app: Any, schedules: Schedules, target: str) -> None:
-    """End a pause whose time is over, unless it was ended or begun anew meanwhile."""
+    """End a pause whose time is over, or whose resume was not ended, unless it was ended or begun anew meanwhile."""
     site = Site(app, schedules, "the end of its time")
     if site.own_queues is None:
         return
     state = site.own_queues.pauses().get(target)
-    if state is not None and state.until_us is not None and state.until_us <= schedules.now_us():
+    if state is None:
+        return
+    if state.resuming or (state.until_us is not None and state.until_us <= schedules.now_us()):
         kind, _, name = target.partition(":")
         resume_messages(site, Target(kind, name))
 
@@ -144,7 +187,9 @@ def paused(site: Site) -> list[Holding]:
         return []
     now_us = site.schedules.now_us()
     return [
-        Holding(target, "paused", False, 0, state.reason, state.by, moment(state.until_us))
+        Holding(
+            target, "resuming" if state.resuming else "paused", False, 0, state.reason, state.by, moment(state.until_us)
+        )
         for target, state in sorted(site.own_queues.pauses().items())
         if state.until_us is None or state.until_us > now_us or not target.startswith("queue:")
     ]

@@ -49,7 +49,8 @@ def paused_by(operator: OperatorState) -> str:
     since = f" since {moment(operator.since_us)}" if operator.since_us else ""
     why = f": {operator.reason}" if operator.reason else ", no reason given"
     end = f"; it ends by itself at {moment(operator.until_us)}" if operator.until_us else ""
-    return f"paused by {operator.by or 'somebody'}{since}{why}{end}"
+    done = "; it is being resumed" if operator.resuming else ""
+    return f"paused by {operator.by or 'somebody'}{since}{why}{end}{done}"
 
 
 def moment(instant_us: int | None) -> str | None:

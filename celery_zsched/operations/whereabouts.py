@@ -84,7 +84,7 @@ def _standing_of(
             "cancelled: it is revoked, and does not come again should its worker die" if cancelled else None,
         )
     held = {Place.PARKED: located.reason, Place.WAITING: f"task:{where.task}"}.get(located.place, "")
-    if held in pauses:
+    if held in pauses and (located.place is Place.PARKED or not pauses[held].resuming):
         return "paused", f"{held} is {paused_by(pauses[held])}"
     if located.place is Place.WAITING and f"queue:{where.queue}" in pauses:
         return where.state, f"queue:{where.queue} is {paused_by(pauses[f'queue:{where.queue}'])}"

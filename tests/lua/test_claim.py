@@ -155,6 +155,36 @@ def test_taking(any_server: RunningServer, case: Case) -> None:
     run(any_server, "claim", case)
 
 
+def ruled(**rules: object) -> dict[str, dict[str, object]]:
+    """Return the rules of a queue."""
+    return {"rules": {"declared": str(PAST), **rules}}
+
+
+STILL = f"x {PAST} y {AHEAD}"
+
+
+@table(
+    Case("while one puts back", WAITING | ruled(still=STILL), ask(), [NOW, "0", []], WAITING | ruled(still=STILL)),
+    Case(
+        "a paused one, for which nobody puts back any more",
+        WAITING | ruled(paused="1", still=f"x {PAST}"),
+        ask(),
+        [NOW, "0", []],
+        WAITING | ruled(paused="1"),
+    ),
+    Case(
+        "whose pause is over, while one puts back",
+        WAITING | ruled(paused=str(PAST), still=STILL),
+        ask(),
+        [NOW, "0", []],
+        WAITING | ruled(still=STILL),
+    ),
+)
+def test_a_queue_that_stands_still(any_server: RunningServer, case: Case) -> None:
+    """Nothing is taken from a queue while anybody puts back what was parked in it, nor while it is paused."""
+    run(any_server, "claim", case)
+
+
 HELD = {"leases": {"a": AHEAD}, "claims": {"a": f"{TOKEN} 1 0 {PAST} me"}, "bodies": {"a": "A"}}
 
 
