@@ -25,6 +25,13 @@ COPIES = 9
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
+#: The first and the last instant that a datetime in UTC can tell: the years 1 to 9999.
+EARLIEST_US = (datetime.min.replace(tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
+LATEST_US = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
+
+#: The longest duration that is taken, in seconds: what is longer leads out of the years 1 to 9999 from anywhere.
+LONGEST_S = (LATEST_US - EARLIEST_US) / SECOND_US
+
 
 def to_us(moment: datetime) -> int:
     """Return an aware datetime as microseconds since the epoch; a naive one is refused, for it names no instant."""
@@ -34,8 +41,12 @@ def to_us(moment: datetime) -> int:
 
 
 def from_us(instant_us: int) -> datetime:
-    """Return microseconds since the epoch as an aware datetime in UTC."""
-    return _EPOCH + instant_us * _MICROSECOND
+    """Return microseconds since the epoch as an aware datetime in UTC.
+
+    What is outside the years 1 to 9999 is told as their first or last moment: a nonsensical stored one keeps nobody
+    from seeing what else there is.
+    """
+    return _EPOCH + min(max(instant_us, EARLIEST_US), LATEST_US) * _MICROSECOND
 
 
 def names_of(id_: str) -> list[str]:

@@ -159,7 +159,11 @@ def short(text: str, zone: str) -> str:
 
 
 def _local(text: str, zone: str) -> str:
-    here = datetime.fromisoformat(text).astimezone(ZoneInfo(zone))
+    here = datetime.fromisoformat(text)
+    try:
+        here = here.astimezone(ZoneInfo(zone))
+    except OverflowError:
+        pass  # the end of what a datetime can tell, which stands for anything beyond it
     return here.isoformat(timespec="milliseconds").replace(".000", "").removesuffix("+00:00") + (
         "" if here.utcoffset() else "Z"
     )

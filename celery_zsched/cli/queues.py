@@ -22,6 +22,9 @@ _DEAD = [
     ("LAST WITH", "holder"), ("REASON", "reason"),
 ]  # fmt: skip
 
+#: The longest time for which handing out is counted, in seconds.
+LONGEST_MEASURE_S = 86_400
+
 _queue_option = click.option("--queue", help="Only this queue.")
 _all_option = click.option("--all", "everything", is_flag=True, help="All of them.")
 
@@ -31,6 +34,8 @@ _all_option = click.option("--all", "everything", is_flag=True, help="All of the
 def queues(site: Site, out: Output, measure: str | None) -> None:
     """List the queues: how many messages stand where, and how long the oldest that is due has waited."""
     measure_s = duration_us(measure) / SECOND_US if measure else 0.0
+    if measure_s > LONGEST_MEASURE_S:
+        raise EntryError(f"the rate is to be counted for {measure}, which is more than a day; give a shorter time: 10s")
     columns = [*_QUEUES, ("RATE (1/s)", "rate")] if measure else _QUEUES
     rows = [each.to_dict() for each in operations.queues(site, measure_s=measure_s)]
     out.rows(columns, rows, "There are no queues.")

@@ -14,7 +14,7 @@ from celery_zsched.errors import EntryError, ScheduleError, ZschedError
 from celery_zsched.guesses import unknown_faults
 from celery_zsched.triggers import DEFAULT_ZONE, LAST_US, At, Trigger, check_zone, from_celery, zone_table
 from celery_zsched.triggers.wallclock import wall_seconds
-from celery_zsched.types import SECOND_US, from_us, to_us
+from celery_zsched.types import LONGEST_S, SECOND_US, from_us, to_us
 
 #: What Celery takes in an entry of ``beat_schedule``.
 CELERY_KEYS = ("task", "schedule", "args", "kwargs", "options", "relative")
@@ -167,6 +167,8 @@ def _duration(name: str, value: Any) -> int | None:
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value) or value < 0:
         raise EntryError(f"its {name} is {value!r}, not a number of seconds from 0 up, nor a timedelta")
+    if LONGEST_S < value < math.inf:
+        raise EntryError(f"its {name} is {value!r} seconds, more than 9,999 years; give a shorter time")
     return round(value * SECOND_US) if value < LAST_US / SECOND_US else LAST_US
 
 

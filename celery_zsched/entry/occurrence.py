@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from celery_zsched.types import DEFAULT_PREFIX, from_us, to_us
+from celery_zsched.types import DEFAULT_PREFIX, EARLIEST_US, LATEST_US, from_us, to_us
 from celery_zsched.types import HEADER as HEADER
 
 #: Why an occurrence was sent.
@@ -81,9 +81,12 @@ class Occurrence:
         if not isinstance(header, Mapping):
             return None
         try:
+            nominal_us = int(header["nominal_us"])
+            if not EARLIEST_US <= nominal_us <= LATEST_US:
+                return None
             return cls(
                 entry=str(header["entry"]),
-                nominal=from_us(int(header["nominal_us"])),
+                nominal=from_us(nominal_us),
                 fired=datetime.fromisoformat(header["fired"]),
                 missed=int(header.get("missed", 0)),
                 cause=header.get("cause", "schedule"),

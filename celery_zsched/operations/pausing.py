@@ -8,7 +8,7 @@ from celery_zsched import planner
 from celery_zsched.entry import OperatorState
 from celery_zsched.errors import ConflictError, EntryError
 from celery_zsched.operations.holding import SWEEP_S, Holding, Progress, pause_messages, resume_messages
-from celery_zsched.operations.moments import duration_us, moment_us
+from celery_zsched.operations.moments import duration_us, moment_in_years, moment_us
 from celery_zsched.operations.records import note
 from celery_zsched.operations.requests import agree
 from celery_zsched.operations.site import Site
@@ -175,7 +175,7 @@ def _end_us(
         raise EntryError("a pause has one end: give a moment (until) or a duration (for), not both")
     now_us = site.schedules.now_us()
     if lasting is not None:
-        end_us = now_us + duration_us(lasting)
+        end_us = moment_in_years(now_us + duration_us(lasting), lasting)
     else:
         end_us = moment_us(until or "", now_us, zone or site.schedules.zone)
     if end_us <= now_us:

@@ -17,7 +17,7 @@ from celery_zsched import planner
 from celery_zsched.entry import Cause, EntrySpec, Past
 from celery_zsched.errors import EntryError, NotFoundError, ServerUnavailableError
 from celery_zsched.guesses import asked, likely
-from celery_zsched.operations.moments import duration_us, moment_us
+from celery_zsched.operations.moments import duration_us, moment_in_years, moment_us
 from celery_zsched.operations.records import note
 from celery_zsched.operations.requests import KNOWN_S, once
 from celery_zsched.operations.site import Site
@@ -215,7 +215,9 @@ def backfill(
         return [
             Run(spec.name, spec.task, "", moment(at_us) or "", "", "backfill", False, site.by) for at_us in nominals
         ]
-    pace_s = duration_us(pace) / SECOND_US
+    pace_us = duration_us(pace)
+    moment_in_years(site.schedules.now_us() + pace_us * len(nominals), f"+{len(nominals)} x {pace}")
+    pace_s = pace_us / SECOND_US
     runs: list[Run] = []
     with _publisher(site) as publish:
         for position, nominal_us in enumerate(nominals):

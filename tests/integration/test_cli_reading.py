@@ -20,6 +20,8 @@ from click.testing import CliRunner, Result
 from celery_zsched import Entry
 from celery_zsched.cli import zsched
 from celery_zsched.cli.output import fitting, plural, short
+from celery_zsched.entry import OperatorState
+from celery_zsched.operations import Site
 from tests.programs import MODULE, Project
 from tests.servers import RunningServer
 from tests.shell import COMMANDS, parse
@@ -88,6 +90,23 @@ def shell(valkey: RunningServer, start_project: Callable[..., Project]) -> Shell
         "pause here --for 5m --until 18:00",
         "pause here --for soon",
         "pause here --until 2020-01-01",
+        "pause here --for 1000000000000d",
+        "pause here --for 3652000d",
+        "pause queue:celery --for 1000000000000d",
+        "pause task:add --until '+99999999999d'",
+        "pause here --until 9999-12-31T23:59:59-12:00",
+        "add x add --every 1000000000000d",
+        "add x add --every 5m --grace 1000000000000d",
+        "add x add --every 5m --jitter 1000000000000d",
+        "add x add --every 5m --expires 1000000000000d",
+        "add x add --at '+99999999999d'",
+        "backfill here '99999999999d ago' now",
+        "backfill here '3h ago' now --pace 1000000000000d",
+        "explain here '99999999999d ago'",
+        "explain here '+99999999999d'",
+        "explain here 0001-01-01T00:00+09:00",
+        "queues --rate 100000d",
+        "health --max-lag 1000000000000d",
         "backfill here yesterday now",
         "backfill here now '2h ago'",
         "backfill here '20h ago' now --limit 5",
@@ -109,6 +128,25 @@ def test_wrong_usage_is_one_line_and_exit_code_2(shell: Shell, line: str) -> Non
     done = shell(line)
     assert done.exit_code == 2, (done.output, done.exception)
     assert done.output.startswith("Error: ") and done.output.count("\n") == 1, done.output
+
+
+def test_a_stored_moment_that_no_calendar_has_takes_no_listing_down(shell: Shell) -> None:
+    """It is shown as the last one that can be told, in any zone, and all else beside it."""
+    site = Site.of(shell.project.app)
+    far = OperatorState(paused=True, by="ann", since_us=-(10**20), until_us=10**23)
+    for target in ("queue:celery", "task:add", "id:t-1"):
+        site.queues.note(target, far)
+    site.schedules.remind("task:add", far.until_us)
+    site.schedules.pause("here", far)
+    lines = (
+        "list", "show here", "paused", "paused --zone Asia/Tokyo", "timeline", "queues", "explain here",
+        "explain there", "next here", "history here", "doctor", "health", "beats", "plan", "export",
+    )  # fmt: skip
+    for line in lines:
+        done = shell(line)
+        assert done.exception is None or isinstance(done.exception, SystemExit), (line, done.exception)
+    assert "9999-12-31T23:59:59" in shell.says("paused --zone Asia/Tokyo")
+    assert shell.says("resume here") and shell.says("resume queue:celery") and shell.says("resume task:add")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -457,3 +458,11 @@ def test_a_moment_of_expiry_is_for_what_is_sent_once() -> None:
         dataclasses.replace(spec, trigger=Interval(60 * SECOND_US), zone=None)
     with pytest.raises(EntryError, match="nor a moment with its offset"):
         dataclasses.replace(spec, expires="2027-01-01T04:00:00")
+
+
+@pytest.mark.parametrize("field", ["grace", "jitter", "expires"])
+def test_a_time_that_leads_out_of_the_calendar_is_refused(field: str) -> None:
+    """Rather than taken for a shorter one; an endless grace is however late, and one of centuries is as good."""
+    with pytest.raises(EntryError, match=f"{field} is .* more than 9,999 years"):
+        build("e", "t", 60, **{field: 1e17})
+    assert build("e", "t", 60, grace=math.inf) == build("e", "t", 60, grace=1e11)
