@@ -13,7 +13,7 @@ from celery_zsched.operations.messages import AT_ONCE
 from celery_zsched.operations.records import note
 from celery_zsched.operations.requests import KNOWN_S, once
 from celery_zsched.operations.site import Site
-from celery_zsched.operations.targets import Target, resolve, unknown_notice
+from celery_zsched.operations.targets import Target, find_entries, is_pattern, resolve, unknown_notice
 from celery_zsched.operations.whereabouts import headers_of
 from celery_zsched.queues import Seen
 from celery_zsched.runs import Runs
@@ -69,9 +69,14 @@ def cancel_task(
     :class:`~celery_zsched.errors.NotFoundError`, which names likely targets.
     """
     found = resolve(site, target)
+    if found.kind == "entry" and is_pattern(found.name) and (names := _selected(site, target)):
+        each = [cancel_task(site, f"entry:{name}", reason=reason, dry_run=dry_run, progress=progress) for name in names]
+        notices = [f"{one.target}: {one.notice}" for one in each if one.notice]
+        running = [id_ for one in each for id_ in one.running]
+        return Cancelled(str(found), sum(one.removed for one in each), running, dry_run, "; ".join(notices) or None)
     if found.kind == "entry" and site.own_queues is None:
         return _cancel_unseen(site, found, reason, dry_run)
-    removed, running = 0, list[str]()
+    removed, running = 0, []
     if found.kind == "id":
         located = site.queues.locate(found.name)
         if not located:
@@ -106,6 +111,16 @@ def cancel_task(
             "the next one back no longer"
         )
     return Cancelled(str(found), removed, running, dry_run, notice)
+
+
+def _selected(site: Site, target: str) -> list[str]:
+    """Return the names of the entries that a pattern selects; none where it is the very name of one, there or gone."""
+    try:
+        return [stored.name for stored in find_entries(site, target) if stored.name != target.removeprefix("entry:")]
+    except NotFoundError:
+        if target.startswith("entry:"):
+            return []  # messages of an entry that was deleted may wait still
+        raise
 
 
 def _cancel_in(

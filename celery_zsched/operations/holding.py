@@ -71,14 +71,14 @@ def pause_messages(
     needs none.
     """
     queues = site.queues
-    known = queues.pauses().get(str(target))
-    if known is not None and known.resuming:
+    known, now_us = queues.pauses().get(str(target)), site.schedules.now_us()
+    if known is not None and (known.resuming or (known.until_us is not None and known.until_us <= now_us)):
         known = None  # that pause is over, and this is another
     state = OperatorState(
         paused=True,
         by=site.by if known is None else known.by,
         reason=reason if reason is not None or known is None else known.reason,
-        since_us=site.schedules.now_us() if known is None else known.since_us,
+        since_us=now_us if known is None else known.since_us,
         until_us=until_us if until_us is not None or known is None else known.until_us,
     )
     parked = 0
@@ -226,8 +226,14 @@ def _park_one(site: Site, id_: str, dry_run: bool) -> int:
     found = queues.locate(id_)
     if not found:
         raise NotFoundError(f"there is no message {id_!r} in any queue; it may have run already, or it is not sent yet")
+    alive = [(queue, located) for queue, located in found if located.place is not Place.DEAD]
+    if not alive:
+        raise ConflictError(
+            f"the message {id_!r} is among the dead, and does not run unless `celery zsched dead requeue {id_}` puts "
+            "it back; pause it then, or its task now"
+        )
     parked = 0
-    for queue, located in found:
+    for queue, located in alive:
         timeline = queues.timeline(queue)
         ended = located.place is Place.LEASED and located.moment_us <= timeline.look([])[0]
         if located.place is Place.LEASED and not ended:

@@ -108,16 +108,17 @@ def resume_tasks(
 
 def _pause(site: Site, stored: Stored, reason: str | None, end_us: int | None, dry_run: bool) -> Standing:
     # Asked again with another reason or end, a pause gets them; asked again as it is, nothing changes.
-    was = stored.operator if stored.state is State.PAUSED else None
-    told = was is not None and (end_us not in (None, was.until_us) or reason not in (None, was.reason))
+    was, now_us = stored.operator if stored.state is State.PAUSED else None, site.schedules.now_us()
+    is_over = was is not None and was.until_us is not None and was.until_us <= now_us
+    told = was is not None and (is_over or end_us not in (None, was.until_us) or reason not in (None, was.reason))
     changed = False
     if was is None or told:
         operator = OperatorState(
             paused=True,
             by=site.by,
             reason=reason if reason is not None or was is None else was.reason,
-            since_us=site.schedules.now_us() if was is None else was.since_us,
-            until_us=end_us if end_us is not None or was is None else was.until_us,
+            since_us=now_us if was is None else was.since_us,
+            until_us=end_us if end_us is not None or was is None or is_over else was.until_us,
         )
         if stored.state not in _PAUSABLE:
             raise ConflictError(f"the entry {stored.name!r} is {stored.state.value}, so there is nothing to pause")

@@ -100,7 +100,10 @@ def task_names(site: Site) -> list[str]:
 
 
 def unknown_notice(site: Site, target: Target) -> str | None:
-    """Return what is to be said of a task name or a queue that nobody here knows; None for what is known."""
+    """Return what is to be said of an entry, a task name or a queue that nobody here knows; None for what is known."""
+    if target.kind == "entry" and not _exists(site, "entry", target.name):
+        near = asked(likely(target.name, list(site.schedules.names())))
+        return f"there is no entry {target.name!r}, and no message of one waits{near}"
     if target.kind == "task" and not _exists(site, "task", target.name):
         near = asked(f"task:{name}" for name in likely(target.name, task_names(site)))
         return f"this app has no task {target.name!r}, and no message of one waits{near}"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from celery_zsched import ConfigurationError, ConflictError, NotFoundError, oper
 from celery_zsched import message as wire_format
 from celery_zsched.operations import Site
 from celery_zsched.operations.messages import QueueRow
-from celery_zsched.types import Item
+from celery_zsched.types import Item, to_us
 from tests.programs import Project
 from tests.servers import RunningServer, wait_until
 
@@ -101,7 +102,7 @@ def test_a_paused_task_name_is_held_back_in_every_queue(ours: Ours) -> None:
     mine = [line for line in ours.log() if line in {"count 0", "count 1", "count 2", "count 5"}]
     assert mine == ["count 0", "count 1", "count 2", "count 5"]
     assert {row.parked for row in operations.queues(ours.site)} == {0}
-    assert operations.paused(ours.site) == []
+    assert ours.site.queues.pauses() == {}
 
 
 def test_a_paused_queue_delivers_nothing_and_takes_all(ours: Ours) -> None:
@@ -249,6 +250,44 @@ def test_cancel_removes_what_waits_for_good(ours: Ours) -> None:
     done = operations.cancel_task(ours.site, f"id:{running}")
     assert (done.removed, done.running) == (0, [running])
     assert ours.log() == ["other 1", "count 3"]
+
+
+def test_cancel_takes_patterns_of_entries_and_tells_of_unknown_ones(ours: Ours) -> None:
+    """A pattern selects as for the other verbs; what nobody knows is told of, with the likely name."""
+    for name in ("group-1", "group-2", "alone"):
+        operations.add(ours.site, name, {"task": "other", "every": "1h"})
+        operations.run_task(ours.site, name)
+    done = operations.cancel_task(ours.site, "group-*", dry_run=True)
+    assert (done.removed, done.dry_run, done.notice) == (2, True, None)
+    assert operations.cancel_task(ours.site, "group-*").removed == 2
+    assert "no entry 'alon'" in str(operations.cancel_task(ours.site, "entry:alon").notice)
+    assert "'alone'" in str(operations.cancel_task(ours.site, "entry:alon").notice)
+    with pytest.raises(NotFoundError, match="no entry matches"):
+        operations.cancel_task(ours.site, "nothing-*")
+    assert operations.cancel_task(ours.site, "alone").removed == 1
+
+
+def test_a_dead_message_is_not_paused(ours: Ours) -> None:
+    """It does not run; put back it would, so who asks is told what to do."""
+    id_ = ours.send("count", 1)
+    timeline = ours.site.queues.timeline("celery")
+    timeline.bury([(id_, "", "bad", b"")])
+    for dry_run in (True, False):
+        with pytest.raises(ConflictError, match=f"dead requeue {id_}"):
+            operations.pause_task(ours.site, f"id:{id_}", dry_run=dry_run)
+    assert operations.paused(ours.site) == []
+
+
+@pytest.mark.parametrize("target", ["queue:celery", "task:count", "hourly"])
+def test_a_pause_after_one_that_is_over_is_another(ours: Ours, target: str) -> None:
+    """It has no end if none is given, though nobody has cleared away the pause before, whose time is over."""
+    operations.add(ours.site, "hourly", {"task": "other", "every": "1h"})
+    first = operations.pause_task(ours.site, target, lasting=0.2)
+    assert first.until is not None
+    until_us = to_us(datetime.fromisoformat(first.until))
+    wait_until(lambda: ours.site.schedules.now_us() > until_us, what="the end")
+    after = operations.pause_task(ours.site, target)
+    assert (after.state, after.until) == ("paused", None)
 
 
 def test_a_task_is_run_by_its_name(ours: Ours) -> None:
