@@ -16,7 +16,7 @@ from celery_zsched.connection import Server
 from celery_zsched.entry import OperatorState
 from celery_zsched.errors import EntryError
 from celery_zsched.keys import DEFAULT_PREFIX, TimelineKeys, exchange_timeline, pauses_key, queue_timeline
-from celery_zsched.message import mark_field, task_name
+from celery_zsched.message import mark_field
 from celery_zsched.timeline import MAX_BATCH, Timeline
 from celery_zsched.types import SECOND_US, Located, Place, Upcoming, names_of
 
@@ -314,7 +314,3 @@ class Queues:
             at += len(rows)
             if len(rows) < size:
                 break
-
-    def tasks_waiting(self, queue: str, limit: int = MAX_BATCH) -> set[str]:
-        """Return the names of the tasks that the next messages of a queue are for."""
-        return {task_name(one.body) for one in self.timeline(queue).upcoming(limit)}

@@ -142,10 +142,6 @@ class Wires:
         self._give(node, wire)
         return answer
 
-    def call_all(self, calls: Sequence[tuple[Call, Sequence[scripts.Argument]]]) -> list[Any]:
-        """Run several scripts whose keys are on one node in one round trip; the first error is raised."""
-        return self.raised(self.call_each(calls))
-
     @staticmethod
     def raised(answers: list[Any]) -> list[Any]:
         """Return answers, or raise the first error among them."""
@@ -155,7 +151,7 @@ class Wires:
         return answers
 
     def call_each(self, calls: Sequence[tuple[Call, Sequence[scripts.Argument]]]) -> list[Any]:
-        """Run several scripts as :meth:`call_all` does; return the answer of each, or the error in its place.
+        """Run several scripts whose keys are on one node in one round trip; return their answers, or errors in place.
 
         What one of them has done is known though another one failed.
         """

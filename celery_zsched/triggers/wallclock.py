@@ -223,8 +223,3 @@ def wall_seconds(moment: datetime) -> int:
     """Return a naive datetime as seconds on the wall since 1970-01-01 00:00; microseconds are cut off."""
     delta = moment.replace(tzinfo=timezone.utc) - _EPOCH
     return delta.days * DAY_S + delta.seconds
-
-
-def wall_datetime(wall: int) -> datetime:
-    """Return seconds on the wall as a naive datetime."""
-    return (_EPOCH + timedelta(seconds=wall)).replace(tzinfo=None)
