@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -184,6 +185,7 @@ class Keeper:
     def _start(self) -> None:
         with self._lock:
             if self._thread is None:
+                _end_with_process()
                 # A daemon, since the process's end ends the leases.
                 self._thread = threading.Thread(target=self._run, name="zsched-leases", daemon=True)
                 self._thread.start()
@@ -394,3 +396,12 @@ def _end_all() -> None:
 
 
 atexit.register(_end_all)
+
+
+def _end_with_process() -> None:
+    """See to the end of a child of multiprocessing, which before Python 3.13 does not run what is registered above."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        from multiprocessing import util
+
+        util.Finalize(None, _end_all, exitpriority=0)
