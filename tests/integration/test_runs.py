@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -97,6 +98,18 @@ def test_what_lapsed_is_swept_by_others(runs: Runs, any_server: RunningServer) -
     runs.mark([Mark("e", "2", "sending")])
     with any_server.client() as client:
         assert client.hkeys("zsched:{schedule}:runs") == [b"e"]
+
+
+def test_what_lapses_amid_the_writing_of_it_is_swept_too(runs: Runs, any_server: RunningServer) -> None:
+    """Servers before 7.2 delete a key at once whose end passes amid the script that sets it: here at a millisecond."""
+    with any_server.client() as client:
+        for step in range(1000):
+            while time.time_ns() % 1_000_000 < 800_000 + step % 20 * 10_000:
+                pass
+            runs.mark([Mark("gone", "1", "running", for_us=1)])
+            runs.mark([Mark("e", "2", "sending")])
+            assert client.hkeys("zsched:{schedule}:runs") == [b"e"]
+            client.flushall()
 
 
 def test_the_end_of_the_last_run_calls_the_entry_that_waits(runs: Runs, schedules: Schedules) -> None:

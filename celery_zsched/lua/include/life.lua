@@ -6,11 +6,13 @@ local function life_of(rules)
   return left ~= -2 and left or nil
 end
 
--- Give every key the life that the queue has left.
+-- Give every key the life that the queue has left: one moment, since a relative life is counted from each call's own
+-- millisecond, and a renewal between two of them would keep some keys without the others.
 local function live_on(left)
   if left >= 0 then
+    local ends = stamp(math.floor(now / 1000) + left)
     for _, key in ipairs(KEYS) do
-      call('PEXPIRE', key, left)
+      call('PEXPIREAT', key, ends)
     end
   end
 end
