@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from celery_zsched import planner, scripts
@@ -95,14 +95,19 @@ class Schedules:
             raise fault
         return changes[spec.name]
 
-    def save_many(self, specs: Iterable[EntrySpec]) -> tuple[dict[str, Change], dict[str, ZschedError]]:
-        """Store entries, in few round trips however many; return what was done, and the fault of each that was not."""
+    def save_many(
+        self, specs: Iterable[EntrySpec], *, fired: Mapping[str, int] | None = None
+    ) -> tuple[dict[str, Change], dict[str, ZschedError]]:
+        """Store entries, in few round trips however many; return what was done, and the fault of each that was not.
+
+        ``fired`` is by name how often those were sent elsewhere that are not here yet: it counts towards their count.
+        """
         left = {spec.name: spec for spec in specs}
         changes: dict[str, Change] = {}
         faults: dict[str, ZschedError] = {}
         for _ in range(ATTEMPTS):
             for chunk in _chunks(list(left.values())):
-                self._save_chunk(chunk, changes, faults)
+                self._save_chunk(chunk, changes, faults, fired or {})
             left = {name: spec for name, spec in left.items() if name not in changes and name not in faults}
             if not left:
                 break
@@ -110,7 +115,11 @@ class Schedules:
         return changes, faults
 
     def _save_chunk(
-        self, specs: Sequence[EntrySpec], changes: dict[str, Change], faults: dict[str, ZschedError]
+        self,
+        specs: Sequence[EntrySpec],
+        changes: dict[str, Change],
+        faults: dict[str, ZschedError],
+        fired: Mapping[str, int],
     ) -> None:
         now_us, located = self.timeline.look([spec.name for spec in specs])
         items: list[Item] = []
@@ -129,6 +138,7 @@ class Schedules:
         saved = {item.id for item in items}
         for name in saved.intersection(set_aside):
             self._forget_faults(name, last_run_of(located[name].note))
+        self._bring_fired({name: fired[name] for name in saved if name not in located and fired.get(name)})
         for item, placed in zip(items, self.timeline.put(items), strict=True):
             if placed.outcome is not Outcome.CHANGED:
                 changes[item.id] = Change.UPDATED if item.id in located else Change.CREATED
@@ -137,6 +147,16 @@ class Schedules:
                     if stored is not None and stored.owner != "static":
                         self.on_replaced(stored, static[item.id])
         self.timeline.remove([PROBE + name for name in saved.intersection(set_aside)], spare_leased=True)
+
+    def _bring_fired(self, fired: Mapping[str, int]) -> None:
+        """Note how often entries were sent before they came here, so that none is sent before that is known."""
+        if not fired:
+            return
+        with self.server.translated("noting how often entries were sent"):
+            pipeline = self.server.client.pipeline(transaction=False)
+            for name, count in fired.items():
+                pipeline.hsetnx(self.timeline.keys.notes, name, LastRun(fired=count).to_json())
+            pipeline.execute()
 
     def rehearse(self, spec: EntrySpec) -> tuple[EntrySpec, LastRun, int | None, int]:
         """Return how an entry would stand if it were saved now, without saving it.

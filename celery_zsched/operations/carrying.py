@@ -23,12 +23,13 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """An entry that comes from elsewhere, and what its operator wanted."""
+    """An entry that comes from elsewhere, what its operator wanted, and how often it was sent there."""
 
     spec: EntrySpec
     operator: OperatorState = field(default_factory=OperatorState)
     #: What of it cannot be carried over.
     notices: tuple[str, ...] = ()
+    fired: int = 0
 
 
 @dataclass(slots=True)
@@ -49,13 +50,18 @@ class Report:
 
 
 def export(site: Site) -> Iterator[str]:
-    """Yield every entry as one line of JSON, arguments included: ``{"v": 1, "entry": …, "operator": …}``."""
+    """Yield every entry as one line of JSON, arguments included.
+
+    It is ``{"v": 1, "entry": …, "fired": …, "operator": …}``: see ``docs/data-model.md``.
+    """
     for stored in sorted(site.schedules.all(), key=lambda each: each.name):
         line: dict[str, Any] = {"v": VERSION}
         try:
             line["entry"] = json.loads(stored.located.body)
         except ValueError:
             continue  # not even JSON; there is nothing to carry
+        if stored.last.fired:
+            line["fired"] = stored.last.fired
         if stored.state is State.PAUSED:
             line["operator"] = json.loads(stored.operator.to_json())
         yield json.dumps(line, separators=(",", ":"), ensure_ascii=False)
@@ -71,7 +77,10 @@ def read_export(lines: Iterable[str], report: Report) -> Iterator[Coming]:
             if not isinstance(document, dict) or document.get("v") != VERSION:
                 raise EntryError(f"it is no line of an export of version {VERSION}")
             operator = OperatorState.from_json(json.dumps(document["operator"]) if "operator" in document else None)
-            yield Coming(decode(json.dumps(document.get("entry"))), operator)
+            fired = document.get("fired", 0)
+            if type(fired) is not int or fired < 0:
+                raise EntryError(f"its fired is {fired!r:.100}, not how often the entry was sent, a number from 0")
+            yield Coming(decode(json.dumps(document.get("entry"))), operator, fired=fired)
         except (ValueError, ZschedError) as exc:
             report.faults[f"line {number}"] = str(exc)
 
@@ -86,7 +95,8 @@ def take_in(
 ) -> Report:
     """Store entries that come from elsewhere, paused where they were; done twice, nothing changes.
 
-    Due times are computed anew on the grid that the entries bring. Filled in is ``report``; with its ``dry_run``
+    Due times are computed anew on the grid that the entries bring. How often one was sent elsewhere counts here, unless
+    it stands here already, with a count of its own. Filled in is ``report``; with its ``dry_run``
     nothing is stored.
     """
     batch: list[Coming] = []
@@ -131,7 +141,7 @@ def _take_in(site: Site, batch: list[Coming], report: Report) -> None:
             same = known is not None and known.spec is not None and encode(known.spec) == encode(spec)
             changes[name] = Change.UNCHANGED if same else Change.UPDATED if known else Change.CREATED
     else:
-        changes, faults = site.schedules.save_many(specs.values())
+        changes, faults = site.schedules.save_many(specs.values(), fired={one.spec.name: one.fired for one in batch})
         report.faults.update({name: str(fault) for name, fault in faults.items()})
     for name, change in changes.items():
         getattr(report, change.value).append(name)

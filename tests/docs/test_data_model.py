@@ -16,6 +16,7 @@ import redis
 from celery_zsched import blackouts
 from celery_zsched.entry import EntrySpec, LastRun, Occurrence, OperatorState, decode, occurrence_header, occurrence_id
 from celery_zsched.keys import ScheduleKeys, TimelineKeys
+from celery_zsched.operations.carrying import Report, read_export
 from celery_zsched.stored import State
 from celery_zsched.triggers import codec, from_json
 from celery_zsched.windows import Blackout
@@ -107,6 +108,7 @@ def test_examples_are_read() -> None:
         "schedule": lambda text: from_json(json.loads(text)),
         "last": LastRun.from_json,
         "operator": OperatorState.from_json,
+        "export": lambda text: next(read_export([text], Report())),
         "blackout": Blackout.from_json,
         "header": lambda text: Occurrence.from_header(json.loads(text)),
     }

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from celery_zsched import ConflictError, EntryError, NotFoundError, operations
+from celery_zsched.entry import LastRun
 from celery_zsched.operations import Site
 from celery_zsched.operations.carrying import Report, read_export, take_in
 from celery_zsched.stored import State
@@ -359,6 +360,36 @@ def test_export_and_import_carry_everything(site: Site) -> None:
     report = Report()
     take_in(site, read_export(lines, report), report, source="test")
     assert (sorted(report.unchanged), report.paused) == (["grid", "paused"], [])
+
+
+def test_an_import_goes_on_with_a_count_where_it_was(site: Site) -> None:
+    """What was sent elsewhere counts here; a line that does not tell begins anew, and what stands keeps its count."""
+    client: Any = site.schedules.server.client
+    notes = site.schedules.timeline.keys.notes
+    fired = {"none": 0, "some": 2, "all": 3}
+    for name, count in fired.items():
+        add(site, name, every="7m", count=3)
+        client.hset(notes, name, LastRun(fired=count).to_json())
+    lines = list(operations.export(site))
+    for name in fired:
+        site.schedules.delete(name)
+    report = Report()
+    take_in(site, read_export(lines, report), report, source="test")
+    assert (sorted(report.created), report.faults) == (sorted(fired), {})
+    assert {row.entry: row.fired for row in operations.list_entries(site).rows} == fired
+    assert {name: len(operations.next_dues(site, name)) for name in fired} == {"none": 3, "some": 1, "all": 0}
+    assert site.schedules.get("all").state is State.FINISHED
+    client.hset(notes, "some", LastRun(fired=1).to_json())
+    take_in(site, read_export(lines, Report()), Report(), source="test")
+    assert site.schedules.get("some").last.fired == 1
+    site.schedules.delete("some")
+    document = {key: value for key, value in json.loads(lines[2]).items() if key != "fired"}
+    take_in(site, read_export([json.dumps(document)], Report()), Report(), source="test")
+    assert len(operations.next_dues(site, "some")) == 3
+    for wrong in (-1, True, "2", None):
+        report = Report()
+        assert list(read_export([json.dumps(document | {"fired": wrong})], report)) == []
+        assert "how often" in report.faults["line 1"]
 
 
 def test_shell_and_remote_control_answer_alike(site: Site, project: Project) -> None:
