@@ -116,17 +116,19 @@ class ScheduleKeys:
     ``P:{schedule}:release:R``       SET   the names of the static entries that release R declares
     ``P:{schedule}:request:R``       TEXT  who does what was asked for by request R, or its answer; lapses after a day
     ``P:{schedule}:audit``           STREAM  what operators did, the last thousands
+    ``P:{schedule}:imports``         HASH  name -> as what an entry was taken over from another scheduler
     ``P:{schedule}:zone``            TEXT  the app's zone, in which due times of entries without one were computed
     ===============================  ====  ========================================================================
     """
 
-    __slots__ = ("audit", "base", "beats", "blackouts", "zone")
+    __slots__ = ("audit", "base", "beats", "blackouts", "imports", "zone")
 
     def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
         self.base = f"{prefix}:{{{SCHEDULE_TIMELINE}}}"
         self.beats = f"{self.base}:beats"
         self.blackouts = f"{self.base}:blackouts"
         self.audit = f"{self.base}:audit"
+        self.imports = f"{self.base}:imports"
         self.zone = f"{self.base}:zone"
 
     def release(self, release: str) -> str:

@@ -15,7 +15,7 @@ from celery_zsched import planner, scripts
 from celery_zsched.connection import Server
 from celery_zsched.entry import EntrySpec, LastRun, OperatorState, Past, decode, encode
 from celery_zsched.errors import ConflictError, EntryError, NotFoundError, ScheduleError, ZschedError
-from celery_zsched.keys import DEFAULT_PREFIX, SCHEDULE_TIMELINE
+from celery_zsched.keys import DEFAULT_PREFIX, SCHEDULE_TIMELINE, ScheduleKeys
 from celery_zsched.placing import NothingToComeError, digest, is_set_aside, item_of
 from celery_zsched.stored import FINISHED, Change, Due, Move, State, Stored, Turn, last_run_of, stored_of
 from celery_zsched.timeline import KEEP_DEAD, MAX_BATCH, Timeline
@@ -199,6 +199,7 @@ class Schedules:
         with self.server.translated("forgetting what became of entries"):
             for chunk in _chunks(names):
                 self.server.client.hdel(self.timeline.keys.history, *chunk)
+                self.server.client.hdel(ScheduleKeys(self.prefix).imports, *chunk)
         return places
 
     # -- Looking

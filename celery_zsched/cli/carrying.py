@@ -16,6 +16,10 @@ copy_option = click.option(
     "--copy", is_flag=True, help="Leave it enabled there. Then both send it as long as both run."
 )
 
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, help="Also what was changed or resumed here since it was taken over."
+)
+
 
 @verb("export", examples=("export entries.jsonl", "export > entries.jsonl"))
 @click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
@@ -46,46 +50,54 @@ def import_lines(site: Site, out: Output, file: Any, dry_run: bool) -> None:
 @click.option("--url", help="redbeat's server; redbeat_redis_url or the broker's by default.")
 @click.option("--prefix", help="redbeat's key prefix; redbeat_key_prefix by default.")
 @copy_option
+@overwrite_option
 @dry_run_option
-def import_redbeat(site: Site, out: Output, url: str | None, prefix: str | None, copy: bool, dry_run: bool) -> None:
+def import_redbeat(
+    site: Site, out: Output, url: str | None, prefix: str | None, copy: bool, overwrite: bool, dry_run: bool
+) -> None:
     """Take over the periodic tasks of a redbeat; try it with --dry-run first.
 
     They are disabled in redbeat, so that nothing is sent twice while it still runs; what was disabled there is paused
-    here. Due times are computed anew. Done twice, nothing changes; do not start redbeat again afterwards, since a start
-    enables its static entries.
+    here. Due times are computed anew. Done twice, nothing changes, and what was changed or resumed here since is left
+    so; do not start redbeat again afterwards, since a start enables its static entries.
     """
     from celery_zsched.operations.redbeat import count_redbeat
     from celery_zsched.operations.redbeat import import_redbeat as take_over
 
     with out.progress("taking over", count_redbeat(site, url=url, prefix=prefix)) as advance:
-        _say(out, take_over(site, url=url, prefix=prefix, copy=copy, dry_run=dry_run, progress=advance))
+        report = take_over(
+            site, url=url, prefix=prefix, copy=copy, overwrite=overwrite, dry_run=dry_run, progress=advance
+        )
+    _say(out, report)
 
 
 @verb("import-django-celery-beat", examples=("import-django-celery-beat --dry-run",))
 @copy_option
+@overwrite_option
 @dry_run_option
-def import_django(site: Site, out: Output, copy: bool, dry_run: bool) -> None:
+def import_django(site: Site, out: Output, copy: bool, overwrite: bool, dry_run: bool) -> None:
     """Take over the rows of django-celery-beat; try it with --dry-run first.
 
     They are disabled there, so that nothing is sent twice while its beat still runs. Run it where that beat runs, with
-    DJANGO_SETTINGS_MODULE set.
+    DJANGO_SETTINGS_MODULE set. Done again, what was changed or resumed here since is left so.
     """
     from celery_zsched.operations.otherbeats import import_django as take_over
 
-    _say(out, take_over(site, copy=copy, dry_run=dry_run))
+    _say(out, take_over(site, copy=copy, overwrite=overwrite, dry_run=dry_run))
 
 
 @verb("import-shelve", examples=("import-shelve celerybeat-schedule --dry-run",))
 @click.argument("file", default="celerybeat-schedule", type=click.Path())
+@overwrite_option
 @dry_run_option
-def import_shelve(site: Site, out: Output, file: str, dry_run: bool) -> None:
+def import_shelve(site: Site, out: Output, file: str, overwrite: bool, dry_run: bool) -> None:
     """Take over the periodic tasks of the FILE of Celery's own scheduler, after its beat has ended.
 
-    The file is a pickle of Celery's: read only files of your own.
+    The file is a pickle of Celery's: read only files of your own. Done again, what was changed here since is left so.
     """
     from celery_zsched.operations.otherbeats import import_shelve as take_over
 
-    _say(out, take_over(site, file, dry_run=dry_run))
+    _say(out, take_over(site, file, overwrite=overwrite, dry_run=dry_run))
 
 
 def _say(out: Output, report: Report) -> None:
@@ -96,8 +108,9 @@ def _say(out: Output, report: Report) -> None:
             f"{len(names):,} {word}"
             for word, names in (
                 ("created", report.created), ("updated", report.updated), ("unchanged", report.unchanged),
-                ("paused", report.paused), ("left out", report.faults),
+                ("kept", report.kept), ("paused", report.paused), ("left out", report.faults),
             )
+            if names or word != "kept"
         )  # fmt: skip
         click.echo(f"{'Would be: ' if report.dry_run else ''}{counts}.")
         for name, fault in report.faults.items():

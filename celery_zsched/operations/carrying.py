@@ -9,9 +9,12 @@ from typing import Any
 
 from celery_zsched.entry import EntrySpec, OperatorState, decode, encode
 from celery_zsched.errors import EntryError, ZschedError
+from celery_zsched.operations import takeovers
 from celery_zsched.operations.guarding import undefined_blackouts
+from celery_zsched.operations.planning import changes_of
 from celery_zsched.operations.records import note
 from celery_zsched.operations.site import Site
+from celery_zsched.operations.takeovers import Taken
 from celery_zsched.stored import Change, State
 
 #: The version of the exported lines.
@@ -34,11 +37,15 @@ class Coming:
 
 @dataclass(slots=True)
 class Report:
-    """What became of what was read: names by ``created``, ``updated``, ``unchanged``; faults and notices by name."""
+    """What became of what was read: names by ``created``, ``updated``, ``unchanged``; faults and notices by name.
+
+    ``kept`` are those left as they are in what was changed here since they were taken over; a notice says what that is.
+    """
 
     created: list[str] = field(default_factory=list)
     updated: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
     paused: list[str] = field(default_factory=list)
     faults: dict[str, str] = field(default_factory=dict)
     notices: dict[str, list[str]] = field(default_factory=dict)
@@ -92,22 +99,26 @@ def take_in(
     *,
     source: str,
     progress: Callable[[int], None] | None = None,
+    taking_over: bool = False,
+    overwrite: bool = False,
 ) -> Report:
     """Store entries that come from elsewhere, paused where they were; done twice, nothing changes.
 
     Due times are computed anew on the grid that the entries bring. How often one was sent elsewhere counts here, unless
     it stands here already, with a count of its own. Filled in is ``report``; with its ``dry_run``
     nothing is stored.
+
+    With ``taking_over``, of what has come before the changes that were made here since are kept, unless ``overwrite``.
     """
     batch: list[Coming] = []
     for one in coming:
         batch.append(one)
         if len(batch) == _AT_ONCE:
-            _take_in(site, batch, report)
+            _take_in(site, batch, report, taking_over, overwrite)
             if progress is not None:
                 progress(len(batch))
             batch = []
-    _take_in(site, batch, report)
+    _take_in(site, batch, report, taking_over, overwrite)
     if progress is not None:
         progress(len(batch))
     if not report.dry_run and (report.created or report.updated or report.paused):
@@ -115,7 +126,7 @@ def take_in(
     return report
 
 
-def _take_in(site: Site, batch: list[Coming], report: Report) -> None:
+def _take_in(site: Site, batch: list[Coming], report: Report, taking_over: bool, overwrite: bool) -> None:
     if not batch:
         return
     specs = {one.spec.name: one.spec for one in batch}
@@ -125,12 +136,20 @@ def _take_in(site: Site, batch: list[Coming], report: Report) -> None:
         notices[name].append(
             f"there is no blackout {undefined!r} here: it closes nothing until it is (celery zsched blackout set)"
         )
-    for name, spec in specs.items():
+    taken = takeovers.read(site.schedules, standing) if taking_over and not overwrite else {}
+    for name, spec in list(specs.items()):
         known = standing.get(name)
         if known is not None and known.spec is not None and known.spec.owner == "static" and spec.owner != "static":
             # As everywhere: what code declares is changed in the code.
             specs[name] = known.spec
             notices[name].append("beat_schedule declares it here, so it is left as it is; only a pause is carried over")
+        elif known is not None and known.spec is not None and _was_changed(known.spec, spec, taken.get(name)):
+            del specs[name]
+            report.kept.append(name)
+            notices[name].append(
+                f"it was changed here since it was taken over, so it is left as it is, though what comes has another "
+                f"{', '.join(changes_of(known.spec, spec))}; --overwrite takes what comes"
+            )
         elif known is not None and known.spec is not None and known.spec.fingerprint == spec.fingerprint:
             # The schedule that stands keeps its grid; only what is said beside it can have changed.
             specs[name] = spec = _with_life_of(known.spec, spec)
@@ -147,13 +166,30 @@ def _take_in(site: Site, batch: list[Coming], report: Report) -> None:
         getattr(report, change.value).append(name)
     for one in batch:
         name = one.spec.name
-        if notices[name]:
-            report.notices[name] = notices[name]
         paused = standing[name].state is State.PAUSED if name in standing else False
         if one.operator.paused and not paused and name in changes:
-            report.paused.append(name)
-            if not report.dry_run:
-                site.schedules.pause(name, one.operator)
+            if name in taken and taken[name].paused:
+                report.kept.append(name)
+                notices[name].append(
+                    "it was resumed here since it was taken over, so it goes on; --overwrite pauses it"
+                )
+            else:
+                report.paused.append(name)
+                if not report.dry_run:
+                    site.schedules.pause(name, one.operator)
+        if notices[name]:
+            report.notices[name] = notices[name]
+    if taking_over and not report.dry_run:
+        came = {one.spec.name: one for one in batch if one.spec.name in changes}
+        takeovers.write(
+            site.schedules,
+            {name: Taken(takeovers.digest_of(specs[name]), one.operator.paused) for name, one in came.items()},
+        )
+
+
+def _was_changed(known: EntrySpec, spec: EntrySpec, taken: Taken | None) -> bool:
+    """Return whether an entry is another than it was taken over as, and than what comes."""
+    return taken is not None and takeovers.digest_of(known) not in (taken.digest, takeovers.digest_of(spec))
 
 
 def _undefined(site: Site, batch: list[Coming]) -> dict[str, str]:

@@ -259,7 +259,7 @@ def _is_ours(name: str) -> bool:
     known = {key.rpartition(":")[2] for key in TimelineKeys(timeline).all()}
     if timeline == SCHEDULE_TIMELINE:
         keys = ScheduleKeys()
-        known |= {keys.audit, keys.beats, keys.blackouts, keys.zone}
+        known |= {keys.audit, keys.beats, keys.blackouts, keys.imports, keys.zone}
         known = {key.rpartition(":")[2] for key in known}
     return part in known or _NAMED.fullmatch(part) is not None
 

@@ -23,8 +23,10 @@ from celery_zsched.types import to_us
 TAKEN = "taken over by celery-zsched"
 
 
-def import_django(site: Site, *, dry_run: bool = False, copy: bool = False) -> Report:
+def import_django(site: Site, *, dry_run: bool = False, copy: bool = False, overwrite: bool = False) -> Report:
     """Take over the rows of django-celery-beat, paused where they were disabled; done twice, nothing changes.
+
+    What was changed or resumed here since it was taken over stays so, unless ``overwrite``.
 
     Django must be set up or ``DJANGO_SETTINGS_MODULE`` be set, as for the beat that it ran with. What is taken over is
     disabled there, unless ``copy``: then both send it as long as both run.
@@ -50,7 +52,8 @@ def import_django(site: Site, *, dry_run: bool = False, copy: bool = False) -> R
                 row.description = f"{row.description or ''} [{TAKEN}]".strip()
                 PeriodicTask.objects.filter(pk=row.pk).update(enabled=False, description=row.description)
         PeriodicTasks.update_changed()
-    return take_in(site, read_rows(site, rows, report), report, source="django-celery-beat")
+    coming = read_rows(site, rows, report)
+    return take_in(site, coming, report, source="django-celery-beat", taking_over=True, overwrite=overwrite)
 
 
 def read_rows(site: Site, rows: Iterable[Any], report: Report) -> Iterator[Coming]:
@@ -117,15 +120,17 @@ def _of_row(site: Site, row: Any) -> Coming:
     return Coming(spec, operator, tuple(notices))
 
 
-def import_shelve(site: Site, path: str, *, dry_run: bool = False) -> Report:
+def import_shelve(site: Site, path: str, *, dry_run: bool = False, overwrite: bool = False) -> Report:
     """Take over the entries of the file of Celery's own scheduler (``celerybeat-schedule``).
 
     The file is Celery's pickle: read only files of your own. Entries that stand in ``beat_schedule`` are left to the
-    beats, but their intervals keep their grid.
+    beats, but their intervals keep their grid. What was changed here since it was taken over stays so, unless
+    ``overwrite``.
     """
     report = Report(dry_run=dry_run)
     entries = _open(path)
-    return take_in(site, _of_shelve(site, entries, report), report, source=f"file {Path(path).name}")
+    coming = _of_shelve(site, entries, report)
+    return take_in(site, coming, report, source=f"file {Path(path).name}", taking_over=True, overwrite=overwrite)
 
 
 def _open(path: str) -> dict[str, Any]:

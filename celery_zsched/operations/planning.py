@@ -58,7 +58,7 @@ def plan(site: Site) -> list[Difference]:
     for name, spec in declared.items():
         if name not in live:
             found.append(Difference(name, "create", detail=f"{spec.task}, {spec.trigger}"))
-        elif changes := _changes(live[name], spec):
+        elif changes := changes_of(live[name], spec):
             old = live[name]
             added = old is not None and old.owner != "static"
             said = "; it replaces an entry that was added at run time: rename one of them to keep both" if added else ""
@@ -72,7 +72,8 @@ def plan(site: Site) -> list[Difference]:
     return sorted(found, key=lambda difference: difference.entry)
 
 
-def _changes(old: EntrySpec | None, new: EntrySpec) -> list[str]:
+def changes_of(old: EntrySpec | None, new: EntrySpec) -> list[str]:
+    """Return the names of the fields in which an entry differs from the one that stands."""
     if old is None:
         return ["document"]
     changed = []

@@ -44,9 +44,12 @@ def import_redbeat(
     prefix: str | None = None,
     dry_run: bool = False,
     copy: bool = False,
+    overwrite: bool = False,
     progress: Any = None,
 ) -> Report:
     """Take over the entries of a redbeat, paused where they were disabled; done twice, nothing changes.
+
+    What was changed or resumed here since it was taken over stays so, unless ``overwrite``.
 
     ``url`` and ``prefix`` are ``redbeat_redis_url`` (else the broker's) and ``redbeat_key_prefix`` of the app if not
     given. What is taken over is disabled in redbeat, unless ``copy``: then both send it as long as both run.
@@ -60,7 +63,8 @@ def import_redbeat(
     report = Report(dry_run=dry_run)
     try:
         coming = _read(site, server, start, report, take=not (dry_run or copy))
-        return take_in(site, coming, report, source=f"redbeat {server.masked}", progress=progress)
+        source = f"redbeat {server.masked}"
+        return take_in(site, coming, report, source=source, progress=progress, taking_over=True, overwrite=overwrite)
     finally:
         server.close()
 

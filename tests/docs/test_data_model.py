@@ -98,6 +98,7 @@ def test_keys_are_those_of_the_package() -> None:
     """The page names no key that the package does not have."""
     beside = ScheduleKeys("P")
     known = {*TimelineKeys("schedule", prefix="P").all(), beside.blackouts, beside.audit, beside.request("R")}
+    known.add(beside.imports)
     assert set(table("Keys of the schedule")) <= known
 
 

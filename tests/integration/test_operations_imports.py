@@ -254,6 +254,46 @@ def test_rows_of_django_celery_beat(site: Site) -> None:
     assert (len(report.unchanged), report.paused) == (4, [])
 
 
+def test_what_was_changed_since_is_left_by_the_next_import(site: Site) -> None:
+    """An operator's schedule, arguments and resume stay, and are listed, until they are to be overwritten."""
+    every = SimpleNamespace(every=5, period="minutes")
+    rows = [row(name, interval=every, args="[1]") for name in ("args", "schedule", "same", "paused", "newer")]
+    rows += [row(name, interval=every, enabled=False) for name in ("resumed", "still")]
+
+    def again(*, dry_run: bool = False, overwrite: bool = False) -> Report:
+        report = Report(dry_run=dry_run)
+        coming = read_rows(site, rows, report)
+        return take_in(site, coming, report, source="test", taking_over=True, overwrite=overwrite)
+
+    assert (len(again().created), again().kept) == (7, [])
+    operations.edit(site, "args", {"args": [2]})
+    operations.edit(site, "schedule", {"every": "9m"})
+    operations.pause_task(site, "paused", reason="flood")
+    operations.resume_task(site, "resumed")
+    operations.pause_task(site, "still", reason="mine")
+    rows[4] = row("newer", interval=every, args="[7]")
+    stood = {stored.name: stored.located.body for stored in site.schedules.all()}
+    rehearsed = again(dry_run=True)
+    report = again()
+    for each in (rehearsed, report):
+        assert (sorted(each.kept), each.updated) == (["args", "resumed", "schedule"], ["newer"])
+        assert (each.paused, each.created, each.faults) == ([], [], {})
+        assert {"args": "arguments", "schedule": "schedule"}.items() <= {
+            name: said[0].partition("has another ")[2].partition(";")[0] for name, said in each.notices.items()
+        }.items()
+    assert "resumed here" in report.notices["resumed"][0]
+    assert {stored.name for stored in site.schedules.all() if stored.located.body != stood[stored.name]} == {"newer"}
+    states = {row.entry: (row.state, row.reason) for row in operations.all_entries(site)}
+    assert (states["paused"], states["still"]) == (("paused", "flood"), ("paused", "mine"))
+    assert states["resumed"] == ("scheduled", None)
+    assert sorted(again().kept) == ["args", "resumed", "schedule"]
+    forced = again(overwrite=True)
+    assert (sorted(forced.updated), forced.paused, forced.kept) == (["args", "schedule"], ["resumed"], [])
+    assert (len(again().unchanged), again().kept) == (7, [])
+    operations.remove(site, "args")
+    assert again().created == ["args"]
+
+
 def test_the_file_of_celerys_own_scheduler(site: Site, tmp_path: Path) -> None:
     """Entries of a celerybeat-schedule come over, intervals on the grid of their last run."""
     last = datetime(2026, 11, 1, 0, 0, 7, tzinfo=timezone.utc)
