@@ -73,6 +73,13 @@ class Queues:
         names = {row.split(_SEPARATOR)[-1].decode() for row in rows}
         return sorted(name for name in names if name and not name.endswith(".pidbox"))
 
+    def knows(self, queue: str) -> bool:
+        """Return whether a queue was declared, or anything stands in it."""
+        if queue in self.names():
+            return True
+        with self.server.translated("looking for a queue"):
+            return bool(self._client.exists(*self.timeline(queue).keys.all()))
+
     def timeline(self, queue: str) -> Timeline:
         """Return the timeline of a queue."""
         return Timeline(self.server, queue_timeline(queue), prefix=self.prefix, levels=self.levels)

@@ -9,7 +9,7 @@ from celery_zsched.cli.base import complete_entry, dry_run_option, reason_option
 from celery_zsched.cli.output import Output
 from celery_zsched.cli.pausing import sentence
 from celery_zsched.errors import EntryError
-from celery_zsched.operations import Site, Standing
+from celery_zsched.operations import Site
 
 
 @verb(
@@ -36,12 +36,10 @@ def reanchor(
     """
     if bool(entries) == ahead:
         raise EntryError("name the periodic tasks, or give --ahead for every one that is ahead of the server's clock")
-    done: list[Standing] = operations.reanchor_tasks(site, reason=reason, dry_run=dry_run) if ahead else []
-    for entry in entries:
-        if operations.is_pattern(entry):
-            done += operations.reanchor_tasks(site, entry, reason=reason, dry_run=dry_run)
-        else:
-            done.append(operations.reanchor_task(site, entry, reason=reason, dry_run=dry_run))
+    if ahead:
+        done = operations.reanchor_tasks(site, reason=reason, dry_run=dry_run)
+    else:
+        done = operations.reanchor_named(site, entries, reason=reason, dry_run=dry_run)
     for each in done:
         if not out.as_json:
             out.speak_of(zone_of(site, each.entry))

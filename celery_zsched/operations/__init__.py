@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from celery_zsched.operations.pausing import pause_task, pause_tasks, resume_task, resume_tasks
     from celery_zsched.operations.planning import plan
-    from celery_zsched.operations.reanchoring import reanchor_task, reanchor_tasks
+    from celery_zsched.operations.reanchoring import reanchor_named, reanchor_task, reanchor_tasks
     from celery_zsched.operations.records import audit
     from celery_zsched.operations.running import backfill, run_task
     from celery_zsched.operations.site import Site, whoami
@@ -67,6 +67,7 @@ _HOMES = {
     "paused": "holding",
     "plan": "planning",
     "queues": "messages",
+    "reanchor_named": "reanchoring",
     "reanchor_task": "reanchoring",
     "reanchor_tasks": "reanchoring",
     "remove": "editing",
@@ -107,6 +108,7 @@ __all__ = [
     "paused",
     "plan",
     "queues",
+    "reanchor_named",
     "reanchor_task",
     "reanchor_tasks",
     "remove",

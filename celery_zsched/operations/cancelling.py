@@ -9,6 +9,7 @@ from typing import Any
 from celery_zsched import message as wire_format
 from celery_zsched.entry import HEADER
 from celery_zsched.errors import NotFoundError
+from celery_zsched.operations.holding import forget, forget_gone
 from celery_zsched.operations.messages import AT_ONCE
 from celery_zsched.operations.records import note
 from celery_zsched.operations.requests import KNOWN_S, once
@@ -92,7 +93,8 @@ def cancel_task(
             removed += became is Cancel.REMOVED
             running += [found.name] if became is Cancel.HELD else []
         if removed and not dry_run:
-            site.queues.note(str(found), None)
+            forget(site, str(found))
+            forget_gone(site, [where.id for _, where in located])
     else:
         for queue in site.queues.names():
             gone, begun = _cancel_in(site, queue, found, dry_run, progress)
@@ -141,6 +143,7 @@ def _cancel_in(
         removed += done.count(Cancel.REMOVED)
         gone = [seen for seen, each in zip(chunk, done, strict=True) if each is Cancel.REMOVED]
         _end_runs(site, [(seen.id, seen.body) for seen in gone])
+        forget_gone(site, [seen.id for seen in gone])
         running += [_task_id(seen) for seen, each in zip(chunk, done, strict=True) if each is Cancel.HELD]
         if progress is not None:
             progress(len(chunk))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from celery_zsched.operations.standing import moment
 from celery_zsched.operations.targets import Target, unknown_notice
 from celery_zsched.operations.whereabouts import CANCELLED
 from celery_zsched.schedules import Schedules
-from celery_zsched.types import SECOND_US, Place
+from celery_zsched.types import SECOND_US, Place, names_of
 
 Progress = Callable[[int], None]
 
@@ -166,6 +166,21 @@ def _put_back(site: Site, target: Target, resuming: OperatorState | None, progre
         if anew is not None and anew.until_us is not None:
             site.schedules.remind(name, anew.until_us)  # it was paused again in between
     return freed
+
+
+def forget_gone(site: Site, ids: Iterable[str]) -> None:
+    """Take pauses of single messages off the record whose messages, of these ``ids``, are gone from all queues."""
+    gone = set(ids)
+    for target in site.queues.pauses():
+        kind, _, name = target.partition(":")
+        if kind == "id" and not gone.isdisjoint(names_of(name)) and not site.queues.locate(name):
+            forget(site, target)
+
+
+def forget(site: Site, target: str) -> None:
+    """Take a pause off the record, with the reminder of its end."""
+    if site.queues.note(target, None):
+        site.schedules.remind(target, None)
 
 
 def end_pause(app: Any, schedules: Schedules, target: str) -> None:

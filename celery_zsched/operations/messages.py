@@ -10,9 +10,11 @@ from typing import Any
 
 from celery_zsched import message as wire_format
 from celery_zsched.errors import NotFoundError
+from celery_zsched.operations.holding import forget_gone
 from celery_zsched.operations.records import note
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
+from celery_zsched.operations.targets import require_queue
 from celery_zsched.operations.whereabouts import Whereabouts, headers_of, whereabouts_of
 from celery_zsched.queues import Queues
 from celery_zsched.schedules import NOTE, PROBE, REMIND, RESUME
@@ -91,9 +93,14 @@ def queues(site: Site, *, measure_s: float = 0.0) -> list[QueueRow]:
 
 
 def timeline(site: Site, *, limit: int = 50, queue: str | None = None) -> list[Moment]:
-    """Return what comes next, in the order of time: periodic entries, and, with our broker, what waits in queues."""
+    """Return what comes next, in the order of time: periodic entries, and, with our broker, what waits in queues.
+
+    Raises :class:`~celery_zsched.errors.NotFoundError`, which names likely ones, for a ``queue`` that there is not.
+    """
     sources: list[Iterator[tuple[int, Moment]]] = []
-    if queue is None:
+    if queue is not None:
+        require_queue(site, queue)
+    else:
         sources.append(_periodic(site, limit))
     if site.own_queues is not None or queue is not None:
         now_us = site.schedules.now_us()
@@ -104,9 +111,12 @@ def timeline(site: Site, *, limit: int = 50, queue: str | None = None) -> list[M
 
 
 def dead(site: Site, *, queue: str | None = None, limit: int = 100) -> list[Whereabouts]:
-    """Return the messages that were set aside as dead, the oldest first in each queue."""
+    """Return the messages that were set aside as dead, the oldest first in each queue.
+
+    Raises :class:`~celery_zsched.errors.NotFoundError`, which names likely ones, for a ``queue`` that there is not.
+    """
     rows: list[Whereabouts] = []
-    for name in [queue] if queue is not None else site.queues.names():
+    for name in _asked_for(site, queue):
         ids = [seen.id for seen in site.queues.members(name, Place.DEAD, limit=limit - len(rows))]
         located = site.queues.timeline(name).locate(ids)
         rows += [whereabouts_of(name, located[id_]) for id_ in ids if id_ in located]
@@ -120,7 +130,8 @@ def dead_requeue(
 ) -> list[str]:
     """Put dead messages back, due now, their deliveries forgotten; all of them if no ids are given. Return their ids.
 
-    Raises :class:`~celery_zsched.errors.NotFoundError` for an id that is not dead.
+    Raises :class:`~celery_zsched.errors.NotFoundError`, with nothing done, for ids that are not dead and for a
+    ``queue`` that there is not.
     """
 
     def requeue(name: str, chosen: list[str]) -> None:
@@ -134,11 +145,13 @@ def dead_purge(
 ) -> list[str]:
     """Delete dead messages for good; all of them if no ids are given. Return their ids.
 
-    Raises :class:`~celery_zsched.errors.NotFoundError` for an id that is not dead.
+    Raises :class:`~celery_zsched.errors.NotFoundError`, with nothing done, for ids that are not dead and for a
+    ``queue`` that there is not.
     """
 
     def purge(name: str, chosen: list[str]) -> None:
         site.queues.timeline(name).remove(chosen)
+        forget_gone(site, chosen)
 
     return _with_dead(site, ids, queue, "dead purge", reason, None if dry_run else purge)
 
@@ -152,22 +165,36 @@ def _with_dead(
     act: Callable[[str, list[str]], None] | None,
 ) -> list[str]:
     # A message may stand under another id than its task's, since that was taken.
-    wanted = None if ids is None else {name: id_ for id_ in ids for name in (*names_of(id_)[1:], id_)}
-    done: list[str] = []
-    for name in [queue] if queue is not None else site.queues.names():
-        found = [seen.id for seen in site.queues.members(name, Place.DEAD) if wanted is None or seen.id in wanted]
-        for start in range(0, len(found), AT_ONCE):
-            if act is not None:
-                act(name, found[start : start + AT_ONCE])
-        if found and act is not None:
-            note(site, verb, f"queue:{name}", reason, messages=len(found))
-        done += found
-    missing = set(ids or ()) - {wanted[id_] for id_ in done if wanted is not None} - set(done)
+    wanted = None if ids is None else {name for id_ in ids for name in names_of(id_)}
+    found = {
+        name: [seen.id for seen in site.queues.members(name, Place.DEAD) if wanted is None or seen.id in wanted]
+        for name in _asked_for(site, queue)
+    }
+    chosen = [id_ for each in found.values() for id_ in each]
+    missing = sorted(id_ for id_ in set(ids or ()) if set(names_of(id_)).isdisjoint(chosen))
     if missing:
+        is_ = "is" if len(missing) == 1 else "are"
+        where = f" of the queue {queue!r}" if queue is not None else ""
         raise NotFoundError(
-            f"{', '.join(map(repr, sorted(missing)))} is not among the dead; see `celery zsched dead list`"
+            f"{', '.join(map(repr, missing))} {is_} not among the dead{where}, so nothing was done; see `celery zsched "
+            "dead list`"
         )
-    return done
+    if act is None:
+        return chosen
+    for name, each in found.items():
+        for start in range(0, len(each), AT_ONCE):
+            act(name, each[start : start + AT_ONCE])
+        if each:
+            note(site, verb, f"queue:{name}", reason, messages=len(each))
+    return chosen
+
+
+def _asked_for(site: Site, queue: str | None) -> list[str]:
+    """Return the names of the queues that are meant: one that there must be, or all."""
+    if queue is None:
+        return site.queues.names()
+    require_queue(site, queue)
+    return [queue]
 
 
 def _periodic(site: Site, limit: int) -> Iterator[tuple[int, Moment]]:

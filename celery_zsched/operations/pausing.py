@@ -102,8 +102,15 @@ def resume_task(
 def resume_tasks(
     site: Site, target: str, *, catch_up: bool = False, reason: str | None = None, dry_run: bool = False
 ) -> list[Standing]:
-    """Resume every entry that a pattern selects, as :func:`resume_task` does."""
-    return [_resume(site, stored, catch_up, reason, dry_run) for stored in find_entries(site, target)]
+    """Resume every entry that a pattern selects, as :func:`resume_task` does.
+
+    Raises :class:`~celery_zsched.errors.EntryError`, with nothing done, where some cannot be resumed.
+    """
+    found = find_entries(site, target)
+    faults = [_cannot_resume(stored) for stored in found if stored.state is State.PAUSED and stored.spec is None]
+    if faults:
+        raise EntryError(f"none was resumed, since {'; '.join(faults)}")
+    return [_resume(site, stored, catch_up, reason, dry_run) for stored in found]
 
 
 def _pause(site: Site, stored: Stored, reason: str | None, end_us: int | None, dry_run: bool) -> Standing:
@@ -151,6 +158,10 @@ def _out_of_quarantine(stored: Stored) -> str:
     return f"it was in quarantine, and is tried anew now: {stored.fault}"
 
 
+def _cannot_resume(stored: Stored) -> str:
+    return f"the entry {stored.name!r} cannot be resumed: {stored.fault}"
+
+
 def _would_be_resumed(site: Site, stored: Stored) -> Standing:
     if stored.state is State.QUARANTINED:
         back = dataclasses.replace(stored, state=State.SCHEDULED, due_us=stored.located.due_us)
@@ -158,7 +169,7 @@ def _would_be_resumed(site: Site, stored: Stored) -> Standing:
     if stored.state is not State.PAUSED:
         return dataclasses.replace(standing(stored), dry_run=True)
     if stored.spec is None:
-        raise EntryError(f"the entry {stored.name!r} cannot be resumed: {stored.fault}")
+        raise EntryError(_cannot_resume(stored))
     plan = planner.resume(
         stored.spec, stored.last, stored.located.due_us, site.schedules.now_us(), zone=site.schedules.zone
     )

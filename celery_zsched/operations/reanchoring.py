@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from celery_zsched import planner
 from celery_zsched.entry import encode
-from celery_zsched.errors import ConflictError, EntryError
+from celery_zsched.errors import ConflictError, EntryError, NotFoundError, ZschedError
 from celery_zsched.operations.records import note
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import Standing, moment, standing
@@ -107,6 +107,35 @@ def reanchor_tasks(
     concerned.sort(key=lambda each: each.name)
     epochs = _highest_epochs(site, concerned)
     return [_reanchor(site, stored, epochs, reason, dry_run) for stored in concerned]
+
+
+def reanchor_named(
+    site: Site, targets: Iterable[str], *, reason: str | None = None, dry_run: bool = False
+) -> list[Standing]:
+    """Let several entries begin anew, named or selected by patterns, as :func:`reanchor_task` and its like do.
+
+    All are looked for before anything is done. Raises :class:`~celery_zsched.errors.NotFoundError` with all that are
+    not there, and :class:`~celery_zsched.errors.EntryError` with all that cannot be read.
+    """
+
+    def each(only_look: bool) -> Iterator[list[Standing]]:
+        for target in targets:
+            try:
+                if is_pattern(target):
+                    yield reanchor_tasks(site, target, reason=reason, dry_run=only_look)
+                else:
+                    yield [reanchor_task(site, target, reason=reason, dry_run=only_look)]
+            except (NotFoundError, EntryError) as exc:
+                faults.append(exc)
+
+    faults: list[ZschedError] = []
+    targets = list(targets)
+    looked = list(each(True))
+    if not faults:
+        looked = looked if dry_run else list(each(False))
+    if faults:
+        raise type(faults[0])("; ".join(map(str, faults)))
+    return [standing for found in looked for standing in found]
 
 
 def notices(stored: Stored, now_us: int, zone: str) -> Iterator[str]:

@@ -93,6 +93,12 @@ def find_entries(site: Site, target: str) -> list[Stored]:
     return site.schedules.get_many(names)
 
 
+def require_queue(site: Site, name: str) -> None:
+    """Raise :class:`~celery_zsched.errors.NotFoundError`, which names likely ones, for a queue that there is not."""
+    if not site.queues.knows(name):
+        raise NotFoundError(f"there is no queue {name!r}{asked_of(name, site.queues.names(), 'queues')}")
+
+
 def task_names(site: Site) -> list[str]:
     """Return the names of the tasks that the app knows, Celery's own left out."""
     site.app.loader.import_default_modules()

@@ -151,6 +151,23 @@ def test_listing_goes_page_by_page(site: Site) -> None:
     assert pages == 3
 
 
+def test_of_several_entries_all_are_looked_for_first(site: Site) -> None:
+    """Where some are not there or cannot be read, nothing is done, and all of those are named."""
+    for name in ("a1", "a2", "a3"):
+        add(site, name)
+    for names in (["a1", "nope", "a2", "gone"], ["a*", "nope", "gone*"]):
+        with pytest.raises(NotFoundError, match=r"'nope'.*'gone"):
+            operations.reanchor_named(site, names)
+    assert [each.entry for each in operations.reanchor_named(site, ["a2", "a1"])] == ["a2", "a1"]
+    operations.pause_tasks(site, "a*")
+    client: Any = site.schedules.server.client
+    for name in ("a2", "a3"):
+        client.hset(site.schedules.timeline.keys.bodies, name, '{"v": 99}')
+    with pytest.raises(EntryError, match=r"none was resumed.*'a2'.*'a3'"):
+        operations.resume_tasks(site, "a*")
+    assert {row.state for row in operations.list_entries(site).rows} == {"paused"}
+
+
 def test_a_pause_ends_by_itself(site: Site, project: Project) -> None:
     """A pause with a time limit ends at its moment, by whichever beat runs, and a longer one takes its place."""
     add(site, "quick", every=0.5)

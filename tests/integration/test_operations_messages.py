@@ -326,6 +326,60 @@ def test_the_dead_are_listed_put_back_and_deleted(ours: Ours) -> None:
     assert operations.dead(ours.site) == []
 
 
+def test_of_several_dead_ones_all_are_looked_for_first(ours: Ours) -> None:
+    """Where one of them is not dead, or the queue is unknown, nothing is done, and all that are unknown are named."""
+    ids = [ours.send("count", number) for number in range(3)]
+    ours.send("count", queue="slow")
+    timeline = ours.site.queues.timeline("celery")
+    for id_ in ids[:2]:
+        timeline.bury([(id_, "", "why", b"")])
+    for act in (operations.dead_requeue, operations.dead_purge):
+        with pytest.raises(NotFoundError) as caught:
+            act(ours.site, [ids[0], "nope", ids[2], ids[1]])
+        assert [name for name in ("nope", *ids) if repr(name) in str(caught.value)] == ["nope", ids[2]]
+        with pytest.raises(NotFoundError, match="not among the dead of the queue 'slow'"):
+            act(ours.site, [ids[0]], queue="slow")
+        assert act(ours.site, None, queue="slow") == []
+        for dry_run in (True, False):
+            with pytest.raises(NotFoundError, match="no queue 'celry'; did you mean 'celery'"):
+                act(ours.site, None, queue="celry", dry_run=dry_run)
+    for look in (operations.dead, operations.timeline):
+        with pytest.raises(NotFoundError, match="no queue 'celry'; did you mean 'celery'"):
+            look(ours.site, queue="celry")
+    assert [row.id for row in operations.dead(ours.site)] == ids[:2]
+    assert operations.audit(ours.site) == []
+
+
+@pytest.mark.parametrize("target", ["task:count", "queue:celery", "entry:hourly", "id:ID", "dead"])
+def test_the_pause_of_a_message_goes_with_it(ours: Ours, target: str) -> None:
+    """However it is cancelled, or purged from the dead: neither record nor reminder stays, and others' do."""
+    operations.add(ours.site, "hourly", {"task": "count", "every": "1h"})
+    gone, other = operations.run_task(ours.site, "hourly").task_id, ours.send("other", queue="slow")
+    for id_ in (gone, other):
+        operations.pause_task(ours.site, f"id:{id_}", lasting="2h")
+    reminders = ours.site.schedules.timeline.counts().delayed
+    if target == "dead":
+        ours.site.queues.timeline("celery").bury([(gone, "", "why", b"")])
+        operations.dead_purge(ours.site, [gone], dry_run=True)
+        assert len(operations.paused(ours.site)) == 2
+        operations.dead_purge(ours.site, [gone])
+    else:
+        assert operations.cancel_task(ours.site, target.replace("ID", gone)).removed == 1
+    assert [each.target for each in operations.paused(ours.site)] == [f"id:{other}"]
+    assert ours.site.schedules.timeline.counts().delayed == reminders - 1
+
+
+def test_the_pause_of_an_id_stays_while_another_message_of_it_is_held(ours: Ours) -> None:
+    """It goes with the last of them."""
+    for queue in ("slow", "fast"):
+        ours.send("count", task_id="one", queue=queue)
+    assert operations.pause_task(ours.site, "id:one").messages == 2
+    assert operations.cancel_task(ours.site, "queue:slow").removed == 1
+    assert [each.target for each in operations.paused(ours.site)] == ["id:one"]
+    assert operations.cancel_task(ours.site, "queue:fast").removed == 1
+    assert operations.paused(ours.site) == []
+
+
 def test_the_rate_of_a_queue_is_measured(ours: Ours) -> None:
     """How many messages are handed to consumers in a second is counted for as long as one asks."""
     ours.project.worker()
