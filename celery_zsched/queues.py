@@ -128,7 +128,20 @@ class Queues:
     # -- Pauses on record
 
     def pauses(self) -> dict[str, OperatorState]:
-        """Return what is paused: ``task:…``, ``queue:…`` and ``id:…``, with by whom and why."""
+        """Return what is paused: ``task:…``, ``queue:…`` and ``id:…``, with by whom and why.
+
+        The pause of a queue whose time is over by the server's clock is none any more, whoever takes it off the record.
+        Those of tasks and messages hold until what they have parked is put back.
+        """
+        found = self.pauses_on_record()
+        for target, state in list(found.items()):
+            kind, _, name = target.partition(":")
+            if kind == "queue" and state.until_us is not None and state.until_us <= self.timeline(name).look([])[0]:
+                del found[target]
+        return found
+
+    def pauses_on_record(self) -> dict[str, OperatorState]:
+        """Return the pauses that are on record, those of queues too whose time is over."""
         with self.server.translated("reading what is paused"):
             rows = self._client.hgetall(self._pauses)
         found = {}

@@ -45,7 +45,8 @@ def list_entries(
 ) -> None:
     """List periodic tasks: their state, when they run next and ran last, and what keeps one from running.
 
-    PATTERN selects by name with * and ?. Each line is in the zone of its entry.
+    PATTERN selects by name with * and ?; where it is the very name of one, that one alone. Each line is in the zone of
+    its entry.
     """
     if everything:
         rows = list(operations.all_entries(site, pattern=pattern, state=state))

@@ -91,7 +91,7 @@ def resume(
             done = operations.resume_task(
                 site, target, catch_up=catch_up, reason=reason, progress=advance, dry_run=dry_run
             )
-        _say(site, out, done)
+        _say(site, out, done, resumed=True)
 
 
 @verb("paused", examples=("paused", "paused --json"))
@@ -109,22 +109,23 @@ def paused(site: Site, out: Output, zone: str | None) -> None:
     out.rows(_PAUSED, rows, "Nothing is paused.")
 
 
-def _say(site: Site, out: Output, *done: Standing | Holding) -> None:
+def _say(site: Site, out: Output, *done: Standing | Holding, resumed: bool = False) -> None:
     for each in done:
         if isinstance(each, Holding):
-            out.one(each.to_dict(), _held(each))
+            out.one(each.to_dict(), _held(each, resumed))
         else:
             if not out.as_json:
                 out.speak_of(zone_of(site, each.entry))
             out.one(each.to_dict(), sentence(each, _unchanged(each)))
 
 
-def _held(each: Holding) -> str:
+def _held(each: Holding, resumed: bool) -> str:
     by = f" by {each.by}" if each.by else ""
     until = f" until {each.until}" if each.until else ""
-    done = "parked" if each.state == "paused" else "put back"
+    done = "put back" if resumed else "parked"
+    remark = " still" if resumed and each.state == "paused" else _unchanged(each)
     count = f", {plural(each.messages, 'message')} {done}" if each.messages else ""
-    said = f"{each.target}: {_would(each)}{each.state}{_unchanged(each)}{by}{until}{count}"
+    said = f"{each.target}: {_would(each)}{each.state}{remark}{by}{until}{count}"
     return f"{said}{f' ({each.reason})' if each.reason else ''}{_notice(each)}"
 
 

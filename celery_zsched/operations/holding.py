@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ from celery_zsched.errors import ConflictError, NotFoundError
 from celery_zsched.message import task_name
 from celery_zsched.operations.records import note
 from celery_zsched.operations.site import Site
-from celery_zsched.operations.standing import moment
+from celery_zsched.operations.standing import moment, paused_by
 from celery_zsched.operations.targets import Target, unknown_notice
 from celery_zsched.operations.whereabouts import CANCELLED
 from celery_zsched.schedules import Schedules
@@ -110,16 +111,19 @@ def pause_messages(
 def resume_messages(
     site: Site, target: Target, *, progress: Progress | None = None, reason: str | None = None, dry_run: bool = False
 ) -> Holding:
-    """Let what was held back go on, in its old order and at its due moments."""
+    """Let what was held back go on, in its old order and at its due moments.
+
+    One message that the pause of its task name or its queue holds back as well stands as ``paused`` still, by that one.
+    """
     queues = site.queues
     if dry_run:
         is_known = str(target) in queues.pauses()
         count = _parked_for(site, target) if is_known else 0
-        return _held(site, target, "active", is_known, count, OperatorState(), dry_run=True)
+        return _resumed(site, target, is_known, count, dry_run=True)
     known = queues.pauses().get(str(target))
     freed = 0
     if target.kind == "queue":
-        changed = queues.note(str(target), None)
+        changed = queues.note(str(target), None) and known is not None  # or its time was over
         site.schedules.remind(str(target), None)
         queues.enforce()
         if changed:
@@ -130,7 +134,31 @@ def resume_messages(
         changed = known is not None if target.kind == "task" else freed > 0
     if changed or freed:
         note(site, "resume", str(target), reason, messages=freed)
-    return _held(site, target, "active", changed, freed, OperatorState())
+    return _resumed(site, target, changed, freed)
+
+
+def _resumed(site: Site, target: Target, changed: bool, messages: int, *, dry_run: bool = False) -> Holding:
+    """Return how a target stands that was resumed: one message may be held back by other pauses."""
+    others = _other_pauses(site, target) if target.kind == "id" else {}
+    if not others:
+        return _held(site, target, "active", changed, messages, OperatorState(), dry_run=dry_run)
+    said = "; ".join(
+        f"it is held back still: {other} is {paused_by(state)} (celery zsched resume {shlex.quote(other)})"
+        for other, state in others.items()
+    )
+    held = _held(site, target, "paused", changed, messages, next(iter(others.values())), dry_run=dry_run)
+    return replace(held, notice=said)
+
+
+def _other_pauses(site: Site, target: Target) -> dict[str, OperatorState]:
+    """Return the pauses by which one message is held back that are not of its own id."""
+    pauses, found = site.queues.pauses(), {}
+    for queue, located in site.queues.locate(target.name):
+        if located.place in (Place.WAITING, Place.PARKED):
+            for other in (f"task:{task_name(located.body)}", f"queue:{queue}"):
+                if other in pauses and not pauses[other].resuming:
+                    found[other] = pauses[other]
+    return found
 
 
 def _put_back(site: Site, target: Target, resuming: OperatorState | None, progress: Progress | None = None) -> int:
@@ -155,7 +183,10 @@ def _put_back(site: Site, target: Target, resuming: OperatorState | None, progre
                 queues.go_on(token, queue)
                 still.remove(queue)
         else:
+            held = _other_pauses(site, target)
             for queue, located in queues.locate(target.name):
+                if located.reason in held:
+                    continue  # it is parked for that, and not for its id
                 freed += queues.timeline(queue).unpark([located.id]) == [Place.PARKED]
     finally:
         for queue in still:
@@ -188,7 +219,7 @@ def end_pause(app: Any, schedules: Schedules, target: str) -> None:
     site = Site(app, schedules, "the end of its time")
     if site.own_queues is None:
         return
-    state = site.own_queues.pauses().get(target)
+    state = site.own_queues.pauses_on_record().get(target)
     if state is None:
         return
     if state.resuming or (state.until_us is not None and state.until_us <= schedules.now_us()):
@@ -200,13 +231,11 @@ def paused(site: Site) -> list[Holding]:
     """Return what is paused of tasks, queues and messages; nothing where the broker is not ours."""
     if site.own_queues is None:
         return []
-    now_us = site.schedules.now_us()
     return [
         Holding(
             target, "resuming" if state.resuming else "paused", False, 0, state.reason, state.by, moment(state.until_us)
         )
         for target, state in sorted(site.own_queues.pauses().items())
-        if state.until_us is None or state.until_us > now_us or not target.startswith("queue:")
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -13,7 +12,7 @@ from celery_zsched.entry import EntrySpec, Past
 from celery_zsched.operations.guarding import Pauses, closings_of, coming, held_by
 from celery_zsched.operations.site import Site
 from celery_zsched.operations.standing import moment
-from celery_zsched.operations.targets import find_entry
+from celery_zsched.operations.targets import find_entry, selected
 from celery_zsched.schedules import Schedules
 from celery_zsched.stored import State, Stored
 from celery_zsched.triggers import to_json
@@ -86,12 +85,12 @@ def page_of(
     limit: int = 100,
     after: str | None = None,
 ) -> tuple[list[Stored], str | None]:
-    """Return the entries of one page, and what to give as ``after`` for the next, None at the end."""
-    names: Iterable[str] = (
-        name
-        for name in schedules.names()
-        if (after is None or name > after) and (pattern is None or fnmatch.fnmatchcase(name, pattern))
-    )
+    """Return the entries of one page, and what to give as ``after`` for the next, None at the end.
+
+    A pattern that is the very name of an entry selects that one alone.
+    """
+    every = schedules.names() if pattern is None else selected(schedules, pattern)
+    names: Iterable[str] = (name for name in every if after is None or name > after)
     if state is None:
         chosen = heapq.nsmallest(limit + 1, names)
         return schedules.get_many(chosen[:limit]), chosen[limit - 1] if len(chosen) > limit else None

@@ -7,11 +7,13 @@ name, and if that is several things, the error lists them.
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from celery_zsched.errors import ConflictError, EntryError, NotFoundError
 from celery_zsched.guesses import MOST, asked, asked_of, likely
 from celery_zsched.operations.site import Site
+from celery_zsched.schedules import Schedules
 from celery_zsched.stored import Stored
 
 #: The kinds of targets, in the order in which they are looked for.
@@ -87,10 +89,17 @@ def find_entries(site: Site, target: str) -> list[Stored]:
     if separator and kind in KINDS[1:]:
         raise EntryError(f"{target!r} is no pattern of entries, and patterns select only those; name one {kind}")
     pattern = target.removeprefix(_ENTRY)
-    names = sorted(name for name in site.schedules.names() if fnmatch.fnmatchcase(name, pattern))
+    names = sorted(selected(site.schedules, pattern))
     if not names:
         raise NotFoundError(f"no entry matches {pattern!r}; see the names with `celery zsched list`")
     return site.schedules.get_many(names)
+
+
+def selected(schedules: Schedules, pattern: str) -> Iterable[str]:
+    """Return the names of the entries that a pattern selects, in no order: one alone where that is its very name."""
+    if schedules.get_many([pattern]):
+        return [pattern]
+    return (name for name in schedules.names() if fnmatch.fnmatchcase(name, pattern))
 
 
 def require_queue(site: Site, name: str) -> None:

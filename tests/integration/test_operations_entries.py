@@ -125,6 +125,21 @@ def test_a_pattern_selects_many_and_dry_run_changes_nothing(site: Site) -> None:
         operations.pause_tasks(site, "daily*")
 
 
+def test_an_entry_whose_name_looks_like_a_pattern_is_listed_by_it(site: Site) -> None:
+    """As for the other verbs, a pattern that is the very name of an entry is that entry, whatever else it matches."""
+    for name in ("q?[1]", "qa1", "q*"):
+        add(site, name)
+
+    def listed(pattern: str) -> list[str]:
+        return [row.entry for row in operations.list_entries(site, pattern=pattern).rows]
+
+    assert {pattern: listed(pattern) for pattern in ("q?[1]", "q*", "q?1", "?*", "q[?]*")} == {
+        "q?[1]": ["q?[1]"], "q*": ["q*"], "q?1": ["qa1"], "?*": ["q*", "q?[1]", "qa1"], "q[?]*": ["q?[1]"]
+    }  # fmt: skip
+    assert [row.entry for row in operations.all_entries(site, pattern="q?[1]", state="scheduled")] == ["q?[1]"]
+    assert [each.entry for each in operations.remove(site, "entry:q?[1]", dry_run=True)] == ["q?[1]"]
+
+
 def test_an_unknown_entry_lists_likely_ones(site: Site) -> None:
     """A mistyped name is answered with the names that were probably meant."""
     add(site, "nightly-report")

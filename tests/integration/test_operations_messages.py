@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import pytest
 
 from celery_zsched import ConfigurationError, ConflictError, NotFoundError, operations
 from celery_zsched import message as wire_format
+from celery_zsched.entry import OperatorState
 from celery_zsched.operations import Site
+from celery_zsched.operations.holding import end_pause
 from celery_zsched.operations.messages import QueueRow
 from celery_zsched.types import Item, to_us
 from tests.programs import Project
@@ -288,6 +291,59 @@ def test_a_pause_after_one_that_is_over_is_another(ours: Ours, target: str) -> N
     wait_until(lambda: ours.site.schedules.now_us() > until_us, what="the end")
     after = operations.pause_task(ours.site, target)
     assert (after.state, after.until) == ("paused", None)
+
+
+def test_the_pause_of_a_queue_that_is_over_is_shown_nowhere(ours: Ours) -> None:
+    """No beat has to run for that; whoever pauses or resumes it then finds it not paused."""
+    operations.add(ours.site, "hourly", {"task": "count", "every": "1h"})
+    id_ = ours.send("count", queue="celery")
+    queues, now_us = ours.site.queues, ours.site.schedules.now_us()
+
+    def shown() -> list[bool]:
+        return [
+            ours.queue().paused,
+            operations.list_entries(ours.site).rows[0].held == ["queue:celery"],
+            any("queue:celery" in line for line in operations.explain(ours.site, "hourly").because),
+            "queue:celery" in (operations.where_is(ours.site, id_)[0].reason or ""),
+            bool(operations.paused(ours.site)),
+        ]
+
+    state = OperatorState(paused=True, by="bob", reason="flood", until_us=now_us + 3_600_000_000)
+    queues.note("queue:celery", state)
+    assert shown() == [True] * 5
+    over = replace(state, until_us=now_us - 1)
+    queues.note("queue:celery", over)
+    assert shown() == [False] * 5
+    assert not operations.resume_task(ours.site, "queue:celery", dry_run=True).changed
+    assert not operations.resume_task(ours.site, "queue:celery").changed
+    assert queues.pauses_on_record() == {}
+    queues.note("queue:celery", over)
+    end_pause(ours.project.app, ours.site.schedules, "queue:celery")
+    assert queues.pauses_on_record() == {}
+
+
+def test_a_resumed_message_says_what_holds_it_still(ours: Ours) -> None:
+    """The pauses of its task name and its queue are told of, and it is put back only from its own."""
+    id_ = ours.send("count")
+    target = f"id:{id_}"
+    operations.pause_task(ours.site, target)
+    operations.pause_task(ours.site, "task:count", reason="flood")
+    operations.pause_task(ours.site, "queue:celery", reason="disk")
+    for dry_run in (True, False):
+        done = operations.resume_task(ours.site, target, dry_run=dry_run)
+        assert isinstance(done, operations.Holding)
+        assert (done.state, done.changed, done.messages, done.reason) == ("paused", True, 1, "flood")
+        assert done.notice is not None
+        assert "task:count is paused by ann@desk" in done.notice and "queue:celery is paused by" in done.notice
+    assert operations.where_is(ours.site, id_)[0].state == "paused"
+    ours.site.queues.park_task("celery", "count")
+    again = operations.resume_task(ours.site, target)
+    assert (again.state, again.changed, ours.queue().parked) == ("paused", False, 1)
+    operations.resume_task(ours.site, "task:count")
+    operations.resume_task(ours.site, "queue:celery")
+    operations.pause_task(ours.site, target)
+    done = operations.resume_task(ours.site, target)
+    assert (done.state, done.notice, ours.queue().ready) == ("active", None, 1)
 
 
 def test_a_task_is_run_by_its_name(ours: Ours) -> None:
