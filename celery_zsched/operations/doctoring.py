@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import time
@@ -71,8 +72,8 @@ def doctor(site: Site) -> list[Finding]:
                 "set broker_url = 'zsched+redis://…' for both",
             )
         )  # fmt: skip
-    for check in (_leftovers, _beats, _ahead, _declared, _blackouts, _runs, _parked, _options):
-        findings += _guarded(check.__name__.removeprefix("_"), lambda check=check: check(site))  # type: ignore[misc]
+    for name, check in _CHECKS:
+        findings += _guarded(name, functools.partial(check, site))
     return findings
 
 
@@ -194,7 +195,8 @@ def _memory(server: Server, role: str) -> Iterator[Finding]:
         with server.translated("asking for its settings"):
             facts = client.info()
     except ZschedError as exc:
-        yield Finding(f"{role} memory", LOOK, f"it does not tell: {exc}", "allow INFO")
+        for about in ("eviction", "memory", "persistence"):
+            yield Finding(f"{role} {about}", LOOK, f"it does not tell: {exc}", "allow INFO")
         return
     policy = facts.get("maxmemory_policy", "noeviction")
     limit = int(facts.get("maxmemory", 0))
@@ -310,30 +312,58 @@ def _declared(site: Site) -> Iterator[Finding]:
             yield Finding("beat_schedule", BAD, f"{difference.entry}: {difference.detail}", "mend it in the code")
 
 
-def _options(site: Site) -> Iterator[Finding]:
-    """Yield settings with which tasks can be lost."""
-    conf = site.app.conf
-    if not conf.task_acks_late:
+def _acks_late(site: Site) -> Iterator[Finding]:
+    if not site.app.conf.task_acks_late:
         yield Finding(
             "task_acks_late", LOOK, "a task is done for the broker as it starts: killed with its worker, it is lost",
             "set task_acks_late = True for tasks that may run twice",
         )  # fmt: skip
-    elif not conf.task_reject_on_worker_lost:
+
+
+def _worker_lost(site: Site) -> Iterator[Finding]:
+    if site.app.conf.task_acks_late and not site.app.conf.task_reject_on_worker_lost:
         yield Finding(
             "task_reject_on_worker_lost", LOOK,
             "a task whose process is killed counts as failed, and is not delivered again",
             "set task_reject_on_worker_lost = True for tasks that may run twice",
         )  # fmt: skip
-    if conf.task_acks_late and not conf.task_acks_on_failure_or_timeout:
+
+
+def _acks_on_failure(site: Site) -> Iterator[Finding]:
+    if site.app.conf.task_acks_late and not site.app.conf.task_acks_on_failure_or_timeout:
         yield Finding(
             "task_acks_on_failure_or_timeout", LOOK, "a task that fails is not acked and is delivered again",
             "leave it True unless every failure is to be tried anew",
         )  # fmt: skip
-    if str(conf.task_default_delivery_mode) in ("1", "transient"):
+
+
+def _delivery_mode(site: Site) -> Iterator[Finding]:
+    if str(site.app.conf.task_default_delivery_mode) in ("1", "transient"):
         yield Finding("task_default_delivery_mode", GOOD, "transient: no difference with a broker on Redis")
+
+
+def _scheduler(site: Site) -> Iterator[Finding]:
+    conf = site.app.conf
     scheduler = str(conf.beat_scheduler)
     if scheduler not in ("zsched", "celery_zsched:Scheduler") and (conf.beat_schedule or {}):
         yield Finding(
             "beat_scheduler", LOOK, f"it is {scheduler}; a beat that is started without -S does not use this schedule",
             "set beat_scheduler = 'celery_zsched:Scheduler'",
         )  # fmt: skip
+
+
+#: What is checked of the whole, each by the name of its findings, which it also has where it cannot be checked.
+_CHECKS: tuple[tuple[str, Callable[[Site], Iterator[Finding]]], ...] = (
+    ("keys", _leftovers),
+    ("beats", _beats),
+    ("ahead", _ahead),
+    ("beat_schedule", _declared),
+    ("blackouts", _blackouts),
+    ("runs", _runs),
+    ("parked", _parked),
+    ("task_acks_late", _acks_late),
+    ("task_reject_on_worker_lost", _worker_lost),
+    ("task_acks_on_failure_or_timeout", _acks_on_failure),
+    ("task_default_delivery_mode", _delivery_mode),
+    ("beat_scheduler", _scheduler),
+)

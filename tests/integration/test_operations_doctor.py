@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -79,6 +80,20 @@ def test_a_server_that_is_away_is_a_finding(project: Project, server: RunningSer
     site = Site.of(project.app)
     server.kill()
     assert verdicts(site)["schedule server"] == "bad"
+
+
+def test_every_check_has_its_name_whatever_it_finds(project: Project, server: RunningServer) -> None:
+    """Those that cannot be made, since the server is away, have the documented names as well."""
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    documented = set(re.findall(r"`([^`]+)`", page.partition("What `doctor` checks")[2].partition("\n\n")[0]))
+    site = Site.of(project.app)
+    project.app.conf.beat_schedule = {"broken": {"task": "note", "shedule": 1.0}}
+    well = set(verdicts(site))
+    assert {"schedule server", "schedule eviction", "keys", "ahead", "beat_schedule", "parked"} <= well <= documented
+    server.kill()
+    away = verdicts(site)
+    assert {"schedule server", "keys", "beats", "ahead", "beat_schedule", "blackouts", "parked"} <= away.keys()
+    assert away.keys() <= documented
 
 
 def test_blackouts_from_the_shell(project: Project, server: RunningServer) -> None:
