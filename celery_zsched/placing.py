@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 from celery_zsched import planner
 from celery_zsched.entry import EntrySpec, decode, encode, is_declared_by
@@ -29,14 +30,17 @@ def item_of(spec: EntrySpec, located: Located | None, now_us: int, birth_us: int
         try:
             stored = decode(located.body)
         except (EntryError, ScheduleError):
-            pass  # what cannot be read is replaced
+            pass  # what cannot be read, or is gone from the server, is replaced
     if located is None or stored is None:
         fresh = spec.installed(birth_us)
         coming = planner.first(fresh, _begins(fresh, now_us, birth_us), zone=zone)
         if coming.next_due_us is None:
             raise _nothing_to_come(spec)
-        mode, expect = (Put.REPLACE, digest(located.body)) if located else (Put.NEW, "")
-        return Item(spec.name, encode(fresh), coming.next_due_us, mode=mode, expect=expect)
+        item = Item(spec.name, encode(fresh), coming.next_due_us, expect="")
+        if located is None:
+            return item
+        # Of a document that was evicted, or deleted by hand, there is nothing to compare with.
+        return replace(item, mode=Put.REPLACE, expect=digest(located.body) if located.body else None)
     merged = spec.succeeding(stored, birth_us)
     body = encode(merged)
     if body == located.body and not quarantined:

@@ -8,7 +8,6 @@ and nothing else. What differs is told in ``docs/from-redbeat.md``; new code is 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 import time
 import weakref
@@ -26,6 +25,7 @@ from celery_zsched.apps import schedules_of
 from celery_zsched.beat import Scheduler
 from celery_zsched.entry import EntrySpec, encode, is_declared_by
 from celery_zsched.errors import ConflictError, NotFoundError
+from celery_zsched.placing import digest
 from celery_zsched.schedules import Schedules
 from celery_zsched.stored import State, Stored
 from celery_zsched.triggers import Crontab, Interval, Recurrence, Trigger
@@ -179,8 +179,8 @@ class RedBeatSchedulerEntry:
             coming = planner.first(spec, schedules.now_us(), zone=schedules.zone)
             if coming.next_due_us is None:
                 return
-            expected = hashlib.sha1(stored.located.body, usedforsecurity=False).hexdigest()
-            item = Item(self.name, encode(spec), coming.next_due_us, mode=Put.REPLACE, expect=expected)
+            expect = digest(stored.located.body)
+            item = Item(self.name, encode(spec), coming.next_due_us, mode=Put.REPLACE, expect=expect)
             if schedules.timeline.put([item])[0].outcome is not Outcome.CHANGED:
                 return
         raise ConflictError(f"the entry {self.name!r} is being written by others; retry")

@@ -148,6 +148,13 @@ class Cluster(_Group):
         )
         return bool(facts["cluster_state"] == "ok" and facts["cluster_known_nodes"] == "3")
 
+    @staticmethod
+    def _epoch(client: redis.Redis, identity: str) -> int:
+        """Return the epoch of a node as another knows it."""
+        nodes = client.execute_command("CLUSTER", "NODES").decode()
+        (line,) = (one for one in nodes.splitlines() if one.startswith(identity))
+        return int(line.split()[6])
+
     @property
     def url(self) -> str:
         """The URL, by two of the nodes."""
@@ -169,9 +176,15 @@ class Cluster(_Group):
         source = self.owner_of(key)
         clients = {server: server.client() for server in self.servers}
         slot = clients[source].execute_command("CLUSTER", "KEYSLOT", key)
-        identity = clients[to].execute_command("CLUSTER", "MYID").decode()
-        for server in (to, source, *(one for one in self.servers if one not in (to, source))):
-            clients[server].execute_command("CLUSTER", "SETSLOT", slot, "NODE", identity)
+        ids = {server: clients[server].execute_command("CLUSTER", "MYID").decode() for server in (source, to)}
+        # Who imports a slot takes it with a new epoch. Without one, or where the others do not know it yet, a word that
+        # the former owner sent before would give it back.
+        clients[to].execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+        clients[to].execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[to])
+        epoch = self._epoch(clients[to], ids[to])
+        for server in (source, *(one for one in self.servers if one not in (to, source))):
+            wait_until(lambda: self._epoch(clients[server], ids[to]) == epoch, what="the new epoch")  # noqa: B023
+            clients[server].execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[to])
         for client in clients.values():
             client.close()
 

@@ -9,7 +9,7 @@
 --           again    like alias, for a put that may have been done before: if one of these ids has this very body, it was
 --           replace  new body and due wherever it stands; a lease on it ends, what is parked stays parked
 --           rebody   new body, its place and due as they are; an unknown or dead id is put
---   expect  '' anything; '-' only if the id is unknown; otherwise the SHA-1 of the body it must have
+--   expect  '' anything; '-' only if the id is unknown or has no body; otherwise the SHA-1 of the body it must have
 --   mark    'epoch nominal' to be above what mark_field holds, or the item is refused, and outdated if its epoch is the
 --           lower one; '' for none
 -- RETURNS: two per item: outcome (put exists replaced rebodied refused outdated changed late unknown), id
@@ -129,14 +129,16 @@ local function put(at, position)
   elseif old and (mode == 'alias' or mode == 'again') then
     id = another(id, now + position)
     enqueue(id, body, due, level)
-  elseif old then
-    local place, old_level = find_place(id)
-    if mode == 'rebody' and place and place ~= 'dead' then
+  elseif mode == 'replace' or mode == 'rebody' then
+    local place, old_level = find_place(id) -- without a body, too: what was evicted, or deleted by hand, stands there still
+    if mode == 'rebody' and old and place and place ~= 'dead' then
       call('HSET', bodies, id, body)
       outcome = 'rebodied'
-    else
+    elseif old or place then
       replace(id, body, due, level, place, old_level)
       outcome = 'replaced'
+    else
+      enqueue(id, body, due, level)
     end
   else
     enqueue(id, body, due, level)

@@ -14,8 +14,8 @@ from celery_zsched import planner
 from celery_zsched.entry import EntrySpec, LastRun
 from celery_zsched.errors import ConflictError, ScheduleError
 from celery_zsched.schedules import Schedules
-from celery_zsched.stored import Change, Move, State
-from celery_zsched.types import SECOND_US, Placed
+from celery_zsched.stored import FINISHED, Change, Move, State
+from celery_zsched.types import SECOND_US, Place, Placed
 from celery_zsched.upkeep import adopt_zone
 from tests.entries import HOUR_US, LEASE_US, claimed, entry, move, paused, put_back
 
@@ -163,6 +163,26 @@ def test_a_writer_who_is_overtaken_again_and_again_gives_up_with_a_clear_error(o
     with pytest.raises(ConflictError, match=r"'report' is being written by others; retry"):
         mine.save(entry("report", 60))
     assert mine.get("report").state is State.SCHEDULED
+
+
+@pytest.mark.parametrize("place", [Place.WAITING, Place.LEASED, Place.PARKED, Place.DEAD])
+def test_one_whose_document_is_gone_from_the_server_can_be_saved_anew(schedules: Schedules, place: Place) -> None:
+    """Evicted or deleted by hand, wherever it stands; a pause stays, as with any save."""
+    put_back(schedules, entry(), 0)
+    if place is Place.LEASED:
+        claimed(schedules)
+    elif place is Place.PARKED:
+        schedules.pause("report", paused())
+    elif place is Place.DEAD:
+        schedules.timeline.bury([("report", "", FINISHED, b"")])
+    assert schedules.get("report").located.place is place
+    client: Any = schedules.server.client
+    client.hdel(schedules.timeline.keys.bodies, "report")
+    assert schedules.save(entry("report", 60)) is Change.UPDATED
+    stored = schedules.get("report")
+    assert stored.spec is not None and stored.spec.trigger == entry("report", 60).trigger
+    assert stored.state is (State.PAUSED if place is Place.PARKED else State.SCHEDULED)
+    assert schedules.save(entry("report", 60)) is Change.UNCHANGED
 
 
 # -- Many

@@ -270,6 +270,20 @@ def test_modes(any_server: RunningServer, case: Case) -> None:
         {"timeline": {"a": AHEAD}, "bodies": {"a": "new"}},
     ),
     Case("one expected, none there", {}, [0, *item(mode="replace", expect=SHA)], ["changed", "a"]),
+    Case(
+        "none expected, none there, though it waits",
+        {"timeline": {"a": PAST}},
+        [0, *item(mode="replace", expect="-", due=str(AHEAD))],
+        ["replaced", "a"],
+        {"timeline": {"a": AHEAD}, "bodies": {"a": "new"}},
+    ),
+    Case(
+        "none expected, none there, though it is leased",
+        {"leases": {"a": AHEAD}, "claims": {"a": f"{TOKEN} 1 0 {PAST} w1"}},
+        [0, *item(mode="rebody", expect="-", due=str(AHEAD))],
+        ["replaced", "a"],
+        {"timeline": {"a": AHEAD}, "bodies": {"a": "new"}},
+    ),
 )
 def test_expectations(any_server: RunningServer, case: Case) -> None:
     """A conditional put changes nothing when the stored body is not the expected one."""
