@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from celery_zsched import planner
 from celery_zsched.entry import EntrySpec, Past
 from celery_zsched.errors import NotFoundError, ServerError
-from celery_zsched.operations.guarding import Closings, Pauses, closings_of, first_open, next_closed
+from celery_zsched.operations.guarding import Closings, Pauses, closings_of, first_open, messages_held, next_closed
 from celery_zsched.operations.listing import blackout_notices
 from celery_zsched.operations.liveness import beats, failures
 from celery_zsched.operations.moments import moment_us
@@ -117,7 +117,7 @@ def _what_became(site: Site, stored: Stored, spec: EntrySpec, nominal_us: int, n
 
 def _standing_now(site: Site, stored: Stored, now_us: int) -> list[str]:
     """Return what keeps the entry from running now, or when it runs next."""
-    held = _messages_held(site, stored)
+    held = messages_held(Pauses(site), stored.spec)
     if stored.state is State.PAUSED:
         return [f"the entry is {paused_by(stored.operator)}", *held]
     if stored.state is State.QUARANTINED:
@@ -195,15 +195,6 @@ def _runs_now(site: Site, spec: EntrySpec) -> list[str]:
             "scheduler's settings, or runs count for as long as their messages may wait"
         )
     return said
-
-
-def _messages_held(site: Site, stored: Stored) -> list[str]:
-    """Return the pauses by which the messages of an entry are held back, which is no matter of the entry itself."""
-    return [
-        f"its messages are held back, though they are sent in time: {target} is {paused_by(operator)} "
-        f"(celery zsched resume {target})"
-        for target, operator in Pauses(site).of(stored.spec).items()
-    ]
 
 
 def _message_now(site: Site, one: Past) -> list[str]:

@@ -16,6 +16,7 @@ from celery_zsched.entry import EntrySpec, OperatorState
 from celery_zsched.errors import EntryError, ServerError
 from celery_zsched.guesses import asked_of
 from celery_zsched.operations.site import Site
+from celery_zsched.operations.standing import paused_by
 from celery_zsched.schedules import Schedules
 from celery_zsched.stored import Stored
 from celery_zsched.windows import Openings
@@ -120,6 +121,15 @@ class Pauses:
         if self._of_queues:
             targets.append(f"queue:{queue_of(self._app, spec)}")
         return {target: self._known[target] for target in targets if target in self._known}
+
+
+def messages_held(pauses: Pauses, spec: EntrySpec | None) -> list[str]:
+    """Return in words the pauses by which an entry's messages are held back, which is no matter of the entry itself."""
+    return [
+        f"its messages are held back, though they are sent in time: {target} is {paused_by(operator)} "
+        f"(celery zsched resume {target})"
+        for target, operator in pauses.of(spec).items()
+    ]
 
 
 def queue_of(app: Any, spec: EntrySpec) -> str | None:

@@ -7,6 +7,7 @@ import dataclasses
 from celery_zsched import planner
 from celery_zsched.entry import OperatorState
 from celery_zsched.errors import ConflictError, EntryError
+from celery_zsched.operations.guarding import Pauses, messages_held
 from celery_zsched.operations.holding import SWEEP_S, Holding, Progress, pause_messages, resume_messages
 from celery_zsched.operations.moments import duration_us, moment_in_years, moment_us
 from celery_zsched.operations.records import note
@@ -96,7 +97,7 @@ def resume_task(
     found = resolve(site, target)
     if found.kind != "entry":
         return resume_messages(site, found, progress=progress, reason=reason, dry_run=dry_run)
-    return _resume(site, find_entry(site, found.name), catch_up, reason, dry_run)
+    return _resume(site, find_entry(site, found.name), catch_up, reason, dry_run, Pauses(site))
 
 
 def resume_tasks(
@@ -110,7 +111,8 @@ def resume_tasks(
     faults = [_cannot_resume(stored) for stored in found if stored.state is State.PAUSED and stored.spec is None]
     if faults:
         raise EntryError(f"none was resumed, since {'; '.join(faults)}")
-    return [_resume(site, stored, catch_up, reason, dry_run) for stored in found]
+    pauses = Pauses(site)
+    return [_resume(site, stored, catch_up, reason, dry_run, pauses) for stored in found]
 
 
 def _pause(site: Site, stored: Stored, reason: str | None, end_us: int | None, dry_run: bool) -> Standing:
@@ -142,9 +144,13 @@ def _pause(site: Site, stored: Stored, reason: str | None, end_us: int | None, d
     return after
 
 
-def _resume(site: Site, stored: Stored, catch_up: bool, reason: str | None, dry_run: bool) -> Standing:
-    if dry_run:
-        return _would_be_resumed(site, stored)
+def _resume(site: Site, stored: Stored, catch_up: bool, reason: str | None, dry_run: bool, pauses: Pauses) -> Standing:
+    done = _would_be_resumed(site, stored) if dry_run else _resume_now(site, stored, catch_up, reason)
+    said = [*filter(None, [done.notice]), *messages_held(pauses, stored.spec)]
+    return dataclasses.replace(done, notice="; ".join(said) or None)
+
+
+def _resume_now(site: Site, stored: Stored, catch_up: bool, reason: str | None) -> Standing:
     changed = site.schedules.resume(stored.name, catch_up=catch_up)
     after = standing(site.schedules.get(stored.name), changed)
     if changed and stored.state is State.QUARANTINED:

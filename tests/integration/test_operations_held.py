@@ -118,6 +118,10 @@ def test_a_paused_task_or_queue_of_an_entry_is_told(site: Site, project: Project
     operations.pause_task(site, "queue:slow", reason="disk")
     held = {row.entry: row.held for row in operations.list_entries(site).rows}
     assert held == {"other": [], "report": ["task:note", "queue:slow"], "routed": ["queue:slow"]}
+    for dry_run in (True, False):
+        told = operations.resume_task(site, "report", dry_run=dry_run).notice or ""
+        assert "task:note is paused by ann@desk" in told and "queue:slow is paused by" in told
+    assert [each.notice is None for each in operations.resume_tasks(site, "*e*")] == [True, False, False]
     because = operations.explain(site, "report").because
     (task,) = [line for line in because if "task:note" in line]
     assert "sent in time" in task and "ann@desk" in task and "flood" in task and "ends by itself at" in task
