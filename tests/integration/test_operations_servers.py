@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from celery_zsched import operations
+from celery_zsched import NotFoundError, operations
+from celery_zsched.entry import OperatorState, build
 from celery_zsched.operations import Site
+from celery_zsched.operations.carrying import Coming, Report, take_in
 from tests.programs import Project
 from tests.servers import DEFAULT_KIND, KINDS, RunningServer
 from tests.topologies import Cluster
@@ -53,3 +55,11 @@ def test_the_verbs_work_on_every_server(site: Site) -> None:
     assert verbs[::-1] == ["add", "pause", "resume", "pause", "resume", "pause", "resume", "run", "cancel"]
     assert {finding.check: finding.verdict for finding in operations.doctor(site)}["keys"] == "good"
     assert [each.deleted for each in operations.remove(site, "hourly")] == [True]
+    assert operations.dead_purge(site, None, queue="queue0") == []
+    with pytest.raises(NotFoundError, match="no queue 'queue2'; did you mean"):
+        operations.dead(site, queue="queue2")
+    coming = [Coming(build("moved", "note", 60, count=3), OperatorState(paused=True), fired=2)]
+    for paused in (["moved"], []):
+        report = take_in(site, coming, Report(), source="test", taking_over=True)
+        assert (report.paused, report.faults, operations.list_entries(site).rows[0].fired) == (paused, {}, 2)
+        operations.resume_task(site, "moved")
