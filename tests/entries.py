@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -20,12 +21,19 @@ def entry(name: str = "report", schedule: Any = 3600, *args: Any, **rules: Any) 
     return build(name, "note", schedule, args, **rules)
 
 
+def put_at(schedules: Schedules, specs: Iterable[EntrySpec], due_us: int) -> None:
+    """Store entries that wait for a moment, as if they had been installed long before it.
+
+    A one-off whose moment has passed meanwhile is late then; to save it would be refused.
+    """
+    schedules.timeline.put([Item(spec.name, encode(spec.installed(due_us - HOUR_US)), due_us) for spec in specs])
+
+
 def put_back(schedules: Schedules, spec: EntrySpec, by_us: int) -> int:
     """Store an entry as if it had been installed long ago and been due ``by_us`` before now; return that moment."""
-    now_us = schedules.now_us()
-    installed = spec.installed(now_us - by_us - HOUR_US)
-    schedules.timeline.put([Item(spec.name, encode(installed), now_us - by_us)])
-    return now_us - by_us
+    due_us = schedules.now_us() - by_us
+    put_at(schedules, [spec], due_us)
+    return due_us
 
 
 def claimed(schedules: Schedules) -> Due:

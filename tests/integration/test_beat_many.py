@@ -23,6 +23,7 @@ from celery_zsched.publishing import CeleryPublisher
 from celery_zsched.settings import Settings
 from celery_zsched.stored import State
 from celery_zsched.types import SECOND_US, Item, from_us, to_us
+from tests.entries import put_at
 from tests.programs import Project, Sent, messages, sent_of
 from tests.servers import RunningServer, wait_until
 from tests.topologies import Cluster
@@ -161,7 +162,8 @@ def test_a_hundred_pairs_of_one_offs_are_each_sent_once_whoever_is_killed(
         for which in "pq":
             names.append(f"{which}-{number}")
             moment = begin + timedelta(milliseconds=80 * number)
-            Entry(names[-1], "note", moment, options={"queue": "once"}, app=project.app).save()
+            one = Entry(names[-1], "note", moment, options={"queue": "once"}, app=project.app)
+            put_at(project.schedules, [one.spec], to_us(moment))
     sent: list[Sent] = []
     rng = random.Random(25)
     while len(sent) < 200:

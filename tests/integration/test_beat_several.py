@@ -17,7 +17,8 @@ import pytest
 from celery_zsched import Entry, operations, roll
 from celery_zsched.operations import Site
 from celery_zsched.stored import State
-from celery_zsched.types import from_us
+from celery_zsched.types import from_us, to_us
+from tests.entries import put_at
 from tests.programs import Project, Sent
 from tests.servers import RunningServer, missing, wait_until
 
@@ -160,8 +161,8 @@ def test_one_offs_at_one_instant_survive_kills_and_restarts(
     beats = [project.beat() for _ in range(3)]
     due = datetime.now(timezone.utc) + timedelta(seconds=0.5)
     names = {f"once-{number}" for number in range(20)}
-    for name in names:
-        Entry(name, "note", due, options={"queue": "once"}, app=project.app).save()
+    specs = [Entry(name, "note", due, options={"queue": "once"}, app=project.app).spec for name in names]
+    put_at(project.schedules, specs, to_us(due))
     sent = project.collect(1, queue="once")
     beats[0].kill()
     project.beat()

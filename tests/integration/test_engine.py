@@ -24,7 +24,7 @@ from celery_zsched.runs import Runs
 from celery_zsched.schedules import Schedules
 from celery_zsched.stored import State
 from celery_zsched.types import SECOND_US, from_us
-from tests.entries import HOUR_US, entry, put_back
+from tests.entries import HOUR_US, entry, put_at, put_back
 from tests.programs import Sent, messages, sent_of
 from tests.servers import RunningServer, wait_until
 
@@ -348,9 +348,9 @@ def test_the_third_of_three_takes_over_when_the_others_die_one_after_the_other(o
 def test_many_due_at_one_instant_are_shared_and_each_is_sent_once(ours: Pair) -> None:
     """Two schedulers by turns, 1,200 entries, batches of at most 256."""
     (one, _), (other, _) = ours.engine(), ours.engine()
-    now_us = ours.schedules.now_us()
-    specs = [entry(f"entry-{number}", from_us(now_us + 2 * SECOND_US)) for number in range(1200)]
-    ours.schedules.save_many(specs)
+    due_us = ours.schedules.now_us() + 2 * SECOND_US
+    specs = [entry(f"entry-{number}", from_us(due_us)) for number in range(1200)]
+    put_at(ours.schedules, specs, due_us)
     sent: list[Sent] = []
 
     def all_sent() -> bool:
