@@ -171,7 +171,7 @@ class Scheduler(beat.Scheduler):
 
     def _caution(self) -> None:
         server = self.schedules.server
-        for caution in (cautions.eviction(server), cautions.clock(self.schedules.now_us())):
+        for caution in (cautions.eviction(server), cautions.clock(self.schedules.now_us)):
             if caution:
                 logger.warning("%s", caution)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from celery_zsched.connection import Server
@@ -11,6 +12,10 @@ from celery_zsched.types import SECOND_US
 
 #: A host's clock that differs more than this from the server's, in seconds, is worth a word.
 CLOCK_S = 1.0
+
+#: An answer that took longer than this, in microseconds, is asked for again, up to so many times in all.
+SLOW_US = 20_000
+LOOKS = 5
 
 
 def eviction(server: Server) -> str | None:
@@ -34,9 +39,18 @@ def eviction(server: Server) -> str | None:
     )
 
 
-def clock(server_us: int) -> str | None:
-    """Return a caution if this host's clock is not the server's, which is at ``server_us`` microseconds now."""
-    offset_s = (time.time_ns() // 1000 - server_us) / SECOND_US
+def clock(ask: Callable[[], int]) -> str | None:
+    """Return a caution if this host's clock is not the server's, which ``ask`` returns in microseconds.
+
+    An answer that was long on its way tells little, so then it is asked again.
+    """
+    looks: list[tuple[int, int]] = []
+    while len(looks) < LOOKS and (not looks or min(looks)[0] > SLOW_US):
+        asked_us = time.time_ns() // 1000
+        server_us = ask()
+        took_us = time.time_ns() // 1000 - asked_us
+        looks.append((took_us, asked_us + took_us // 2 - server_us))
+    offset_s = min(looks)[1] / SECOND_US
     if abs(offset_s) < CLOCK_S:
         return None
     return (

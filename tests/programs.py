@@ -15,10 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import kombu
+import psutil
 from celery import Celery
 
 from celery_zsched.apps import schedules_of
+from celery_zsched.entry import build
 from celery_zsched.schedules import Schedules
+from celery_zsched.types import SECOND_US, from_us
+from tests.entries import put_at
 from tests.servers import PATIENCE_S, wait_until
 
 # A program whose test process was killed must not stay; the kernel sees to it where it can.
@@ -79,10 +83,11 @@ class Program:
         """Wait until the process has said ``text``; return all of its output."""
 
         def said() -> str | None:
+            lives = self.is_running  # asked first: what it says before its end is in the output then
             output = self.output()
             if text in output:
                 return output
-            assert self.is_running, f"{self.name} ended ({self._process.returncode}) before {text!r}:\n{output[-4000:]}"
+            assert lives, f"{self.name} ended ({self._process.returncode}) before {text!r}:\n{output[-4000:]}"
             return None
 
         try:
@@ -118,6 +123,14 @@ class Program:
         self.wait()
 
     close = kill
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Return whether a process that is no child of this one has ended, also if it does so in this very moment."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +235,32 @@ class Project:
         over = time.monotonic() + seconds
         wait_until(lambda: time.monotonic() >= over, timeout_s=seconds + PATIENCE_S)
         return self.drain(queue)
+
+    def rest(self, sent: list[Sent], *, every_us: int = SECOND_US) -> None:
+        """Wait until the beats are half way between two occurrences, and all that they have sent has moved on.
+
+        ``sent`` is of entries that are all due at the same moments, ``every_us`` microseconds apart. A beat that is
+        struck down between sending and moving on leaves that to be sent again, or to be told as missed, at a broker
+        without marks.
+        """
+        sent_us = max(one.nominal_us for one in sent)
+
+        def so() -> bool:
+            past_us = (self.schedules.now_us() - sent_us) % every_us
+            return every_us // 3 < past_us < 2 * every_us // 3 and self.schedules.timeline.counts().leased == 0
+
+        wait_until(so, what="the beats to be at rest")
+
+    def settled(self, queue: str = "celery") -> None:
+        """Take away what the project's one beat sends of what it has claimed so far: it is done with that then.
+
+        A beat has sent what it claimed before it claims what is due next, which is an entry of our own here.
+        """
+        now_us = self.schedules.now_us()
+        name = f"settled-{now_us}"
+        put_at(self.schedules, [build(name, "note", from_us(now_us), options={"queue": name})], now_us)
+        self.collect(1, queue=name)
+        self.drain(queue)
 
     def close(self) -> None:
         """Kill the programs and close what is open here."""

@@ -80,17 +80,28 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def free_port(below: int = 65536, *, also: int = 0) -> int:
-    """Return a TCP port of the loopback that was free a moment ago, as was the one ``also`` further on."""
+#: Servers listen on these ports, and buses of clusters 10,000 further on: below what systems give to whoever asks for
+#: any port, so that a server that is away finds its own free when it comes back.
+PORTS = range(10_000, 20_000)
+
+
+def _own_ports() -> Iterator[int]:
+    """Yield this test process's part of the ports for ever, so that no two processes of a run want the same one."""
+    count = max(1, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw") or 0) % count
+    mine = PORTS[number * len(PORTS) // count : (number + 1) * len(PORTS) // count]
+    at = random.SystemRandom().randrange(len(mine))  # of several runs on one machine each begins somewhere else
     while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port >= below:
-            # The usual range reaches above what a caller may use; take one further down.
-            port = random.randrange(20000, below)
-        if _is_free(port) and _is_free(port + also):
-            return port
+        yield mine[at % len(mine)]
+        at += 1
+
+
+_ports = _own_ports()
+
+
+def free_port(*, also: int = 0) -> int:
+    """Return a TCP port of the loopback that was free a moment ago, as was the one ``also`` further on."""
+    return next(port for port in _ports if _is_free(port) and _is_free(port + also))
 
 
 def _in_wheel(package: str, *parts: str) -> Path:
@@ -214,8 +225,7 @@ class RunningServer:
             self.socket = self.directory / "s"
         for tries_left in reversed(range(PORTS_TRIED)):
             if by_port:
-                # The bus of a cluster listens 10,000 ports further on.
-                self.port = free_port(below=55536, also=10000 if cluster else 0)
+                self.port = free_port(also=len(PORTS) if cluster else 0)
             self._options = self._base_options(aof) | self.config_at_start
             if cluster:
                 self._options |= {"cluster-enabled": "yes", "cluster-node-timeout": "2000"}

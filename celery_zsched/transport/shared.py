@@ -86,7 +86,7 @@ class Broker:
     def look_at_clock(self) -> None:
         """Ask the server for its time, and warn, once in this process, if this host's clock tells another."""
         self.wires.look_at_clock()
-        caution = cautions.clock(self.wires.now_us())
+        caution = cautions.clock(self.wires.now_us)
         if caution and "clock" not in _noticed:
             _noticed.add("clock")
             logger.warning("%s", caution)

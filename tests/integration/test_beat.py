@@ -140,10 +140,10 @@ def test_a_changed_entry_sends_the_new_from_then_on_and_a_deleted_one_nothing(li
     assert living.entry("changing", 1, "new").save() is Change.UPDATED
     assert living.collect("changing")[0].body[0] == ["new"]
     assert living.entry("changing", 1, "newer").save() is Change.UPDATED
-    living.project.drain("changing")
+    living.project.settled("changing")
     assert living.collect("changing")[0].body[0] == ["newer"]
     Entry.delete("changing", app=living.project.app)
-    living.project.drain("changing")
+    living.project.settled("changing")
     assert living.project.collect_for(1.2, "changing") == []
 
 
@@ -172,7 +172,7 @@ def test_a_paused_entry_sends_nothing_and_a_resumed_one_only_what_is_to_come(liv
     living.entry("pausing", 1).save()
     living.collect("pausing")
     living.project.schedules.pause("pausing", OperatorState(paused=True, reason="a test"))
-    living.project.drain("pausing")
+    living.project.settled("pausing")
     assert living.project.collect_for(1.5, "pausing") == []
     before = time.time()
     living.project.schedules.resume("pausing")

@@ -13,7 +13,7 @@ from celery import Celery, beat
 from celery_zsched import Entry, remote
 from celery_zsched.stored import State
 from tests.programs import Project
-from tests.servers import RunningServer
+from tests.servers import RunningServer, wait_until
 
 pytestmark = pytest.mark.skipif(not hasattr(beat, "BeatPidbox"), reason="beats have a remote control from Celery 5.7")
 
@@ -35,10 +35,22 @@ def answers(project: Project, *words: str) -> list[dict[str, Any]]:
     return [answer for one in each for answer in one.values()]
 
 
+def start_beats(project: Project, *names: str) -> None:
+    """Start beats and wait until they hear commands, which is some time after they have begun to work."""
+    nodes = [f"{name}@here" for name in names]
+    for node in nodes:
+        project.beat("--hostname", node)
+
+    def all_answer() -> bool:
+        told = project.app.control.ping(destination=nodes, timeout=2, limit=len(nodes))
+        return len(told) == len(nodes)
+
+    wait_until(all_answer, what="the beats to answer")
+
+
 def test_beats_take_our_commands_and_each_is_done_once(project: Project) -> None:
     """Two beats and no worker: all answer alike, one of them has changed it, and one message comes of one run."""
-    for name in ("one", "two"):
-        project.beat("--hostname", f"{name}@here")
+    start_beats(project, "one", "two")
     assert answers(project, "inspect", "ping") == [{"ok": "pong"}] * 2
     paused = [answer["ok"] for answer in answers(project, "control", "pause_task", "report", "fire drill")]
     assert sorted(answer["changed"] for answer in paused) == [False, True]
@@ -67,7 +79,7 @@ def test_a_beat_without_remote_control_takes_none(
 
 def test_a_command_to_one_beat_reaches_what_workers_have_received(project: Project) -> None:
     """The workers did not hear it, so the beat tells them: what they have not started goes back to its queue."""
-    project.beat("--hostname", "one@here")
+    start_beats(project, "one")
     worker = project.worker()
     (answered,) = project.app.control.broadcast(
         "pause_task", {"target": "task:note"}, destination=["one@here"], reply=True, timeout=30, limit=1

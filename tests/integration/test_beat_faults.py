@@ -12,7 +12,6 @@ import redis
 
 from celery_zsched import Entry, operations
 from celery_zsched.stored import Change
-from celery_zsched.types import SECOND_US
 from tests.forwarder import Forwarder
 from tests.programs import Program, Project, Sent
 from tests.servers import RunningServer, wait_until
@@ -39,21 +38,6 @@ def check(sent: list[Sent], beats: list[Program], *, twice: int = 0) -> float:
     for beat in beats:
         assert beat.is_running and "Traceback" not in beat.output(), beat.output()
     return longest
-
-
-def at_rest(project: Project, sent: list[Sent]) -> None:
-    """Wait until the beats are half way between two seconds' occurrences, and all that they have sent has moved on.
-
-    Struck down between the two, a beat leaves to the next occurrence to say that this one was missed: kombu's broker has
-    no marks that would tell.
-    """
-    schedules, sent_us = project.schedules, max(one.nominal_us for one in sent)
-
-    def so() -> bool:
-        past_us = (schedules.now_us() - sent_us) % SECOND_US
-        return SECOND_US // 3 < past_us < 2 * SECOND_US // 3 and schedules.timeline.counts().leased == 0
-
-    wait_until(so, what="the beats to be at rest")
 
 
 def ask(server: RunningServer, *commands: str, **how: Any) -> None:
@@ -95,7 +79,7 @@ def test_a_beat_survives_a_restart_of_the_server(start_server: StartServer, star
     project = start_project(server, EVERY_SECOND)
     beat = project.beat()
     sent = project.collect(5)
-    at_rest(project, sent)
+    project.rest(sent)
     server.kill()
     beat.says("next try in")
     server.start()
@@ -111,7 +95,7 @@ def test_beats_survive_a_primary_that_turns_read_only(start_server: StartServer,
     project = start_project(server, EVERY_SECOND)
     beats = [project.beat() for _ in range(2)]
     sent = project.collect(10)
-    at_rest(project, sent)
+    project.rest(sent)
     ask(server, "REPLICAOF 127.0.0.1 1")
     wait_until(lambda: any("read only" in beat.output() for beat in beats), what="somebody to complain")
     ask(server, "SCRIPT FLUSH", "REPLICAOF NO ONE", "CLIENT KILL TYPE normal")
@@ -129,7 +113,7 @@ def test_static_entries_come_back_after_the_data_was_flushed(
     beat = project.beat()
     added = Entry("added", "note", 3600, app=project.app)
     added.save()
-    at_rest(project, project.collect(5))
+    project.rest(project.collect(5))
     ask(server, "FLUSHALL")
     beat.says("its data is gone")
     sent = project.collect(5)
@@ -146,7 +130,7 @@ def test_a_full_server_delays_what_is_due_and_loses_nothing(
     project = start_project(server, EVERY_SECOND)
     beat = project.beat()
     sent = project.collect(5)
-    at_rest(project, sent)
+    project.rest(sent)
     server.config("maxmemory-policy", "noeviction")
     server.config("maxmemory", "1")
     beat.says("maxmemory")
@@ -171,7 +155,7 @@ def test_a_beat_notices_a_silent_link_and_makes_a_new_one(
     project.write(EVERY_SECOND)
     other = project.beat()
     sent = project.collect(10)
-    at_rest(project, sent)
+    project.rest(sent)
     link.freeze()
     cut_off.says("next try in")
     sent += project.collect(10)

@@ -19,7 +19,7 @@ from celery_zsched.operations import Site
 from celery_zsched.stored import State
 from celery_zsched.types import from_us, to_us
 from tests.entries import put_at
-from tests.programs import Project, Sent
+from tests.programs import Project, Sent, has_ended
 from tests.servers import RunningServer, missing, wait_until
 
 SECOND_US = 1_000_000
@@ -223,7 +223,7 @@ def test_a_beat_inside_a_worker_that_is_killed_ends_too(project: Project) -> Non
     (beat,) = psutil.Process(worker.pid).children()
     os.kill(worker.pid, signal.SIGKILL)
     wait_until(lambda: "is gone, so the beat ends" in worker.output(), what="the beat to notice")
-    wait_until(lambda: not beat.is_running() or beat.status() == psutil.STATUS_ZOMBIE, what="the beat to end")
+    wait_until(lambda: has_ended(beat), what="the beat to end")
     assert "Traceback" not in worker.output()
 
 

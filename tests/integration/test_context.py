@@ -13,6 +13,8 @@ import redis
 
 import celery_zsched
 from celery_zsched import Entry, Occurrence
+from celery_zsched.types import to_us
+from tests.entries import put_at
 from tests.programs import Project
 from tests.servers import RunningServer, wait_until
 
@@ -67,11 +69,13 @@ def test_a_task_knows_its_occurrence(
         SimpleNamespace(url=broker + server.url), SOURCE.format(url=server.url), task_protocol=protocol
     )
     client: Any = close_later(redis.Redis.from_url(server.url))
-    due = datetime.now(timezone.utc).replace(microsecond=250_000) + timedelta(seconds=3)
-    Entry("once", "tell", due, app=project.app).save()
-    project.start(
+    worker = project.start(
         "worker", f"--pool={pool}", "--concurrency=1", "--beat", "--scheduler=zsched", "--loglevel=INFO", name="worker"
     )
+    for said in ("static entries", "ready."):
+        worker.says(said)
+    due = datetime.now(timezone.utc).replace(microsecond=250_000) + timedelta(seconds=1)
+    put_at(project.schedules, [Entry("once", "tell", due, app=project.app).spec], to_us(due))
     wait_until(lambda: client.llen("told") >= 2 and client.llen("inner") >= 2, what="both tries and both inner tasks")
     said = [json.loads(text) for text in client.lrange("told", 0, -1)]
     assert [word["tries"] for word in said] == [0, 1]

@@ -102,8 +102,8 @@ def test_a_pause_survives_restarts_and_a_redeploy_with_other_arguments(
     (answer,) = replies(project, "pause_task", 1, target="entry:each")
     assert answer["ok"]["changed"] is True
     worker.kill()
-    project.drain()
     assert beat.terminate() == 0
+    project.drain()
     beat = project.beat()
     assert "1 unchanged" in beat.output()
     beat.kill()
@@ -145,7 +145,7 @@ def test_a_beat_that_runs_elsewhere_learns_of_a_resume_at_once(
     project.collect(1)
     site = Site.of(project.app)
     operations.pause_task(site, "each")
-    project.drain()
+    project.settled()
     assert project.collect_for(1.5) == []
     resumed = operations.resume_task(site, "each")
     (sent, *_) = project.collect(1, timeout_s=5)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -15,7 +17,7 @@ from celery_zsched.schedules import Schedules
 from celery_zsched.types import SECOND_US
 from tests.entries import claimed, entry, put_back
 from tests.programs import Project
-from tests.servers import RunningServer, free_port, wait_until
+from tests.servers import RunningServer, wait_until
 
 Place = Callable[[Schedules, EntrySpec], None]
 
@@ -122,12 +124,14 @@ def test_a_beat_that_hangs_in_what_it_sends_is_not_healthy(
 
 @pytest.mark.slow
 def test_a_beat_whose_broker_is_away_says_so(
-    start_server: Callable[..., RunningServer], start_project: Callable[..., Project]
+    start_server: Callable[..., RunningServer], start_project: Callable[..., Project], close_later: Callable[[Any], Any]
 ) -> None:
     """It stays on the roll while its turns fail, with what fails, and health tells."""
     server = start_server(tcp=True)
     source = 'app.conf.beat_schedule = {"each": {"task": "note", "schedule": 1.0}}'
-    away = f"redis://127.0.0.1:{free_port()}/0"
+    taken = close_later(socket.socket())
+    taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else gets it
+    away = f"redis://127.0.0.1:{taken.getsockname()[1]}/0"
     project = start_project(server, source, broker=away, zsched_url=server.url, zsched_settle_time=2)
     beat = project.beat()
     beat.says("the broker takes no messages")
