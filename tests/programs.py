@@ -21,7 +21,7 @@ from celery import Celery
 from celery_zsched.apps import schedules_of
 from celery_zsched.entry import build
 from celery_zsched.schedules import Schedules
-from celery_zsched.types import SECOND_US, from_us
+from celery_zsched.types import from_us
 from tests.entries import put_at
 from tests.servers import PATIENCE_S, wait_until
 
@@ -29,6 +29,9 @@ from tests.servers import PATIENCE_S, wait_until
 _DIE_WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.getppid() == 1 or os.execv(sys.argv[1], sys.argv[1:])"
 )
+
+#: Beats are at rest when nothing is due for so long, in microseconds.
+QUIET_US = 300_000
 
 #: The module that every program of a project loads.
 MODULE = "project"
@@ -236,18 +239,16 @@ class Project:
         wait_until(lambda: time.monotonic() >= over, timeout_s=seconds + PATIENCE_S)
         return self.drain(queue)
 
-    def rest(self, sent: list[Sent], *, every_us: int = SECOND_US) -> None:
-        """Wait until the beats are half way between two occurrences, and all that they have sent has moved on.
+    def rest(self) -> None:
+        """Wait until the beats have moved on all that they have sent, and nothing is due for a moment.
 
-        ``sent`` is of entries that are all due at the same moments, ``every_us`` microseconds apart. A beat that is
-        struck down between sending and moving on leaves that to be sent again, or to be told as missed, at a broker
-        without marks.
+        A beat that is struck down between sending and moving on leaves that to be sent again, or to be told as missed,
+        where the broker has no marks.
         """
-        sent_us = max(one.nominal_us for one in sent)
 
         def so() -> bool:
-            past_us = (self.schedules.now_us() - sent_us) % every_us
-            return every_us // 3 < past_us < 2 * every_us // 3 and self.schedules.timeline.counts().leased == 0
+            soon_us = min(stored.due_us for stored in self.schedules.all() if stored.due_us is not None)
+            return soon_us > self.schedules.now_us() + QUIET_US and self.schedules.timeline.counts().leased == 0
 
         wait_until(so, what="the beats to be at rest")
 
