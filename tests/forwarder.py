@@ -119,7 +119,10 @@ class Forwarder:
                     near.close()
                     continue
                 with self._lock:
-                    self._pairs.append(_Pair(near, far, self._flowing))
+                    pair = _Pair(near, far, self._flowing)
+                    self._pairs.append(pair)
+                    if listener.fileno() < 0:
+                        pair.close()  # it came in as the door was closed
 
     def _dial(self) -> socket.socket:
         if isinstance(self._target, Path):
