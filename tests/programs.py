@@ -247,7 +247,7 @@ class Project:
         """
 
         def so() -> bool:
-            soon_us = min(stored.due_us for stored in self.schedules.all() if stored.due_us is not None)
+            soon_us = min((stored.due_us or 0 for stored in self.schedules.all()), default=0)
             return soon_us > self.schedules.now_us() + QUIET_US and self.schedules.timeline.counts().leased == 0
 
         wait_until(so, what="the beats to be at rest")

@@ -96,7 +96,6 @@ def test_a_count_that_was_lowered_while_no_beat_ran_ends_an_entry_and_raised_it_
     often(None).save()
     beat = project.beat()
     sent = project.collect(3)
-    project.rest()
     assert beat.terminate() == 0
     sent += project.drain()
     stopped: Stored = Entry.get("often", app=project.app)

@@ -37,7 +37,6 @@ def test_an_entry_goes_when_no_live_release_declares_it_any_more(
 
     begun = len(sent)
     wait_until(lambda: have_come("keep", "legacy", "new"), what="the entries of both releases")
-    project.rest()
     assert old.terminate() == 0
     wait_until(lambda: set(project.schedules.names()) == {"keep", "new", "added"}, what="legacy to go", timeout_s=15)
     begun = len(sent)
