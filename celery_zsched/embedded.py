@@ -83,6 +83,8 @@ class Hold:
 
     def is_valid(self) -> bool:
         """Whether the lock still counts: whoever turns into a daemon closes every file, and a directory may be gone."""
+        if self._identity != _identity(self._fd):
+            self._fd = -1  # closed by others; the number may be that of the next hold's file by now
         return self._identity == _identity(self._fd) == _identity(self.directory / USERS)
 
     def __del__(self) -> None:

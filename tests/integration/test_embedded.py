@@ -314,3 +314,12 @@ def test_a_daemon_that_closed_all_files_is_a_user_again(directory: Path, connect
     server.client.connection_pool.disconnect()
     wait_until(lambda: server_is_back(server), what="a server")
     assert embedded.hold(directory).is_valid()
+
+
+def test_a_lost_lock_takes_no_other_along(directory: Path) -> None:
+    """The lock that is taken in its place may get the same number of a file, and stays when the lost one is dropped."""
+    lost = embedded.hold(embedded.prepare(str(directory)))
+    os.close(lost._fd)
+    anew = embedded.hold(directory)
+    del lost
+    assert anew.is_valid()
