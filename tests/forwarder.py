@@ -7,7 +7,7 @@ import socket
 import threading
 from pathlib import Path
 
-from tests.servers import RunningServer
+from tests.servers import RunningServer, free_port
 
 
 class _Pair:
@@ -50,7 +50,7 @@ class Forwarder:
         self._pairs: list[_Pair] = []
         self._flowing = True
         self._lock = threading.Lock()
-        self._listener = self._listen(0)
+        self._listener = self._listen(free_port())  # nobody else takes it while the door is closed
         self.port: int = self._listener.getsockname()[1]
 
     @property

@@ -321,7 +321,8 @@ class RunningServer:
                 return False
         client = self.client()
         try:
-            return bool(client.ping())
+            # Where somebody else's server has the port, ours is about to end.
+            return bool(client.ping()) and client.info("server")["process_id"] == self.pid
         except redis.AuthenticationError:
             return True
         except (redis.ConnectionError, redis.TimeoutError, redis.ResponseError):
