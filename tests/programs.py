@@ -205,6 +205,12 @@ class Project:
         program.says("ready.")
         return program
 
+    def workers(self, count: int) -> None:
+        """Start workers and wait until all of them hear commands: on kombu's broker they do so after they are ready."""
+        for _ in range(count):
+            self.worker()
+        wait_until(lambda: len(self.app.control.ping(timeout=2, limit=count)) == count, what="the workers to answer")
+
     def celery(self, *args: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """Run ``celery -A project ARGS`` to its end; what no worker answers within Celery's second is asked again."""
         over = time.monotonic() + timeout_s

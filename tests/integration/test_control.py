@@ -33,13 +33,6 @@ def project(start_server: Callable[..., RunningServer], start_project: Callable[
     return project
 
 
-def start_workers(project: Project, count: int) -> None:
-    """Start workers and wait until they hear commands: on kombu's broker that is when they look for messages first."""
-    for _ in range(count):
-        project.worker()
-    wait_until(lambda: len(project.app.control.ping(timeout=2, limit=count)) == count, what="the workers to answer")
-
-
 def replies(project: Project, command: str, workers: int, **arguments: Any) -> list[dict[str, Any]]:
     """Broadcast a command and return the answers of so many workers."""
     answers = project.app.control.broadcast(command, arguments=arguments, reply=True, timeout=10, limit=workers)
@@ -49,7 +42,7 @@ def replies(project: Project, command: str, workers: int, **arguments: Any) -> l
 
 def test_all_ways_to_pause_and_resume_lead_to_the_same_standing(project: Project) -> None:
     """Two workers hear a broadcast: both answer with how it stands, and one of them says that it changed something."""
-    start_workers(project, 2)
+    project.workers(2)
     site = Site.of(project.app)
     due_us = site.schedules.get("report").due_us
 
@@ -87,7 +80,7 @@ def test_all_ways_to_pause_and_resume_lead_to_the_same_standing(project: Project
 
 def test_an_unknown_target_is_an_error_that_names_likely_ones(project: Project) -> None:
     """From every worker, and from the shell with exit code 1 and no traceback."""
-    start_workers(project, 1)
+    project.workers(1)
     (answer,) = replies(project, "pause_task", 1, target="repot")
     assert answer == {"error": "there is no entry 'repot'; did you mean 'report'?"}
     said = project.celery("control", "pause_task", "repot")

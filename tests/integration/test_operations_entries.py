@@ -461,8 +461,7 @@ def ask(project: Project, command: str, target: Any, *, limit: int = WORKERS, **
 def test_five_workers_hear_a_command_and_it_happens_once(site: Site, project: Project) -> None:
     """Whether all, one or the same again are asked, and whether the reply was lost: one run, one pause, one record."""
     add(site, "report", options={"queue": "elsewhere"})
-    for _ in range(WORKERS):
-        project.worker()
+    project.workers(WORKERS)
     control = project.app.control
     # Without an id of the request, and with one; the same answer from all, and one of them did it.
     for target in ("report", {"target": "report", "by": "bob@desk", "request": "q1"}):
