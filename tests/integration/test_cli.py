@@ -107,7 +107,7 @@ def test_entries_of_every_state_are_listed_with_and_without_a_worker_and_no_argu
     for text in ("kept for the audit", "the moon is not full"):
         assert text in said.stdout
     assert "secret" not in said.stdout
-    project.worker()
+    project.workers(1)
     said = project.celery("inspect", "--destination=worker0@here", "--timeout=30", "schedule", "--json")
     assert said.returncode == 0, said.stderr
     check_states(json.loads(said.stdout)["worker0@here"])
