@@ -16,7 +16,7 @@ from celery_zsched.operations import Site, pause_task
 from celery_zsched.schedules import Schedules
 from celery_zsched.stored import Change, Move, State
 from celery_zsched.types import SECOND_US, Item, from_us
-from tests.entries import HOUR_US, LEASE_US, claimed, entry, move, paused, put_back
+from tests.entries import HOUR_US, LEASE_US, claimed, entry, move, paused, put_at, put_back
 
 Open = Callable[..., Schedules]
 
@@ -88,9 +88,11 @@ def test_resumed_it_is_due_at_its_next_future_occurrence_only(schedules: Schedul
 
 def test_a_daily_entry_resumed_in_the_evening_is_due_tomorrow(schedules: Schedules) -> None:
     """What was due at the same time today is gone."""
-    three_hours_ago = from_us(schedules.now_us() - 3 * HOUR_US)
+    now_us = schedules.now_us()
+    due_at_us = now_us - now_us % (60 * SECOND_US) - 3 * HOUR_US
+    three_hours_ago = from_us(due_at_us)
     daily = entry("daily", crontab(hour=three_hours_ago.hour, minute=three_hours_ago.minute))
-    put_back(schedules, daily, schedules.now_us() % (60 * SECOND_US) + 3 * HOUR_US)
+    put_at(schedules, [daily], due_at_us)
     before_us = schedules.get("daily").due_us
     schedules.pause("daily", paused())
     schedules.resume("daily")
@@ -161,7 +163,7 @@ def test_an_entry_that_ended_while_it_was_paused_is_finished_when_it_is_resumed(
 
 def test_a_finished_entry_stays_so_until_something_is_to_come_again(schedules: Schedules) -> None:
     """Declared as it was, it does not run again; with a later moment it does."""
-    once = entry("once", from_us(schedules.now_us() + SECOND_US // 5))
+    once = entry("once", from_us(schedules.now_us() + HOUR_US // 2))  # to come when it is stored, however slowly
     schedules.save(once)
     schedules.timeline.park(["once"], "")
     schedules.timeline.unpark(["once"], schedules.now_us())
