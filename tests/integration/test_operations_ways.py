@@ -310,12 +310,13 @@ def test_a_message_cancelled_while_it_runs_does_not_come_back(ways: Ways) -> Non
     for id_ in ("dies", "acks"):
         ways.send(task_id=id_, countdown=0)
     timeline = site.queues.timeline("celery")
-    claimed = {item.id: item for item in timeline.claim(2, 1_500_000).items}
+    claimed = {item.id: item for item in timeline.claim(2, HOUR_US).items}
     done = operations.cancel_task(site, "task:other")
     assert (done.removed, sorted(done.running)) == (0, ["acks", "dies"])
     where = operations.where_is(site, "dies")[0]
     assert (where.state, "cancelled" in (where.reason or "")) == ("leased", True)
     assert timeline.settle([Hold("acks", claimed["acks"].token)]) == []
+    assert timeline.extend([Hold("dies", claimed["dies"].token)], 1) == []  # the worker's last, which ends at once
     wait_until(lambda: operations.where_is(site, "dies")[0].state == "ended", what="the lease to end")
     with pytest.raises(ConflictError, match="was cancelled while a worker had it"):
         operations.pause_task(site, "id:dies")
