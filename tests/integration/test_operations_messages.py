@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import kombu
@@ -33,9 +34,11 @@ SOURCE = """
             log.write(text + "\\n")
 
     @app.task(name="count")
-    def count(number=0, pause=0.0):
+    def count(number=0, pause=0.0, until=None):
         write(f"count {number}")
         time.sleep(pause)
+        while until and not os.path.exists(until):
+            time.sleep(0.01)
 
     @app.task(name="other")
     def other(number=0):
@@ -161,7 +164,7 @@ def test_one_message_is_held_back(ours: Ours) -> None:
 def test_received_but_not_started_tasks_do_not_start(ours: Ours) -> None:
     """What a worker has received of a paused task and not started goes back, and nothing of it starts after."""
     for number in range(4):
-        ours.send("count", number, 1.0)
+        ours.send("count", number, 0.0, "go")  # the first goes on for as long as it takes to look
     worker = ours.project.start("worker", "--concurrency=1", "--loglevel=INFO", "--without-gossip", name="prefork")
     worker.says("ready.")
     wait_until(lambda: ours.log() == ["count 0"], what="the first to start")
@@ -175,6 +178,7 @@ def test_received_but_not_started_tasks_do_not_start(ours: Ours) -> None:
     wait_until(lambda: (row := ours.queue()).leased == 0 and row.parked == 3, what="the rest to be parked")
     assert ours.log() == ["count 0"]
     operations.resume_task(ours.site, "task:count")
+    (Path(ours.project.directory) / "go").touch()
     wait_until(lambda: len(ours.log()) == 4, what="the rest")
     assert ours.log() == [f"count {number}" for number in range(4)]
 
@@ -247,7 +251,7 @@ def test_cancel_removes_what_waits_for_good(ours: Ours) -> None:
     done = operations.cancel_task(ours.site, "entry:hourly")
     assert (done.removed, done.running) == (1, [])
     assert ours.site.schedules.get("hourly").state.value == "scheduled"
-    running = ours.send("count", 3, 2.0)
+    running = ours.send("count", 3, 30.0)
     ours.project.worker()
     wait_until(lambda: "count 3" in ours.log())
     done = operations.cancel_task(ours.site, f"id:{running}")
@@ -436,11 +440,20 @@ def test_the_pause_of_an_id_stays_while_another_message_of_it_is_held(ours: Ours
     assert operations.paused(ours.site) == []
 
 
-def test_the_rate_of_a_queue_is_measured(ours: Ours) -> None:
+def test_the_rate_of_a_queue_is_measured(ours: Ours, monkeypatch: pytest.MonkeyPatch) -> None:
     """How many messages are handed to consumers in a second is counted for as long as one asks."""
     ours.project.worker()
-    for number in range(4):
-        ours.send("other", number, countdown=0.4)
+    passed_s = 0.0
+
+    def all_run(seconds: float) -> None:
+        nonlocal passed_s
+        for number in range(4):
+            ours.send("other", number)
+        wait_until(lambda: len(ours.log()) == 4, what="what is sent in the second that is measured")
+        passed_s += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: passed_s, sleep=all_run)
+    monkeypatch.setattr("celery_zsched.operations.messages.time", clock)
     (row,) = operations.queues(ours.site, measure_s=1.0)
     assert row.rate is not None
     assert 2 < row.rate <= 4
