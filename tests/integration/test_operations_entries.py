@@ -286,9 +286,8 @@ def test_explain_answers_why_not(site: Site, project: Project) -> None:
     assert (told.outcome, told.nominal) == ("sent", record["nominal"])
     assert record["task_id"] in told.because[0]
     operations.pause_task(site, "steady", reason="flood")
-    later = wait_until(
-        lambda: (now := site.schedules.now_us()) > to_us(datetime.fromisoformat(record["nominal"])) + 3_000_000 and now
-    )
+    paused_us = site.schedules.now_us()  # not the record's moment: more may have been sent since
+    later = wait_until(lambda: (now := site.schedules.now_us()) > paused_us + 3_000_000 and now)
     told = operations.explain(site, "steady", datetime.fromtimestamp(later / 1e6 - 1, tz=timezone.utc).isoformat())
     assert told.outcome == "not sent"
     assert "ann@desk" in told.because[0]
