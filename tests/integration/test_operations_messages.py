@@ -116,13 +116,14 @@ def test_a_paused_queue_delivers_nothing_and_takes_all(ours: Ours) -> None:
     ours.project.worker("-Q", "celery,second")
     ours.send("count", 0, queue="second")
     wait_until(lambda: ours.log() == ["count 0"])
-    operations.pause_task(ours.site, "queue:second", lasting="2s")
+    operations.pause_task(ours.site, "queue:second", lasting="1h")
     ours.send("count", 1, queue="second")
     ours.send("other", 1)
     wait_until(lambda: "other 1" in ours.log())
     row = ours.queue("second")
     assert (row.paused, row.ready) == (True, 1)
     assert "count 1" not in ours.log()
+    operations.pause_task(ours.site, "queue:second", lasting="2s")  # looked at before, however long that took
     wait_until(lambda: "count 1" in ours.log(), what="the pause to end")
     operations.pause_task(ours.site, "queue:second")
     ours.send("count", 2, queue="second")
@@ -133,13 +134,17 @@ def test_a_paused_queue_delivers_nothing_and_takes_all(ours: Ours) -> None:
 def test_the_pause_of_a_task_ends_by_itself(ours: Ours) -> None:
     """A beat resumes what was paused for a time, task names and single messages, and nothing is left on record."""
     ours.project.beat()
-    ours.project.worker()
-    held = operations.pause_task(ours.site, "task:count", lasting="1s")
+    worker = ours.project.worker()
+    operations.pause_task(ours.site, "task:count", lasting="1h")
     ours.send("count", 1)
+    worker.freeze()  # it would take the other, should half a second pass before that is paused
     one = ours.send("other", 1, countdown=0.5)
+    operations.pause_task(ours.site, f"id:{one}", lasting="1h")
+    worker.thaw()
+    assert [each.target for each in operations.paused(ours.site)] == [f"id:{one}", "task:count"]
+    held = operations.pause_task(ours.site, "task:count", lasting="1s")
     operations.pause_task(ours.site, f"id:{one}", lasting="1.2s")
     assert held.until is not None
-    assert [each.target for each in operations.paused(ours.site)] == [f"id:{one}", "task:count"]
     wait_until(lambda: sorted(ours.log()) == ["count 1", "other 1"], what="both to go on")
     wait_until(lambda: operations.paused(ours.site) == [])
     assert ours.site.schedules.timeline.counts().delayed == 0
