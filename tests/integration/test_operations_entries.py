@@ -250,12 +250,15 @@ def test_backfill_sends_each_nominal_time_once(site: Site, project: Project) -> 
 def test_a_paced_backfill_becomes_due_one_by_one(site: Site, project: Project) -> None:
     """With a pace each message is due so much later than the one before."""
     add(site, "hourly", cron="0 * * * *")
-    operations.backfill(site, "hourly", "2026-11-01T00:00Z", "2026-11-01T02:00Z", pace="1s")
-    started = site.schedules.now_us()
-    sent = project.collect(3)
-    etas = [each.headers["eta"] and to_us(datetime.fromisoformat(each.headers["eta"])) - started for each in sent]
+    runs = operations.backfill(site, "hourly", "2026-11-01T00:00Z", "2026-11-01T02:00Z", pace="1s")
+    ended_us = site.schedules.now_us()
+    sent = {each.task_id: each.headers["eta"] for each in project.collect(3)}
+    etas = [sent[run.task_id] for run in runs]
     assert etas[0] is None
-    assert 0 < etas[1] < 1_000_000 < etas[2] < 2_000_000
+    for position in (1, 2):
+        fired_us = to_us(datetime.fromisoformat(runs[position].fired))
+        due_us = to_us(datetime.fromisoformat(etas[position]))
+        assert fired_us <= due_us - position * 1_000_000 <= ended_us  # by its own sending, however slow that is
 
 
 def test_history_tells_what_became_of_occurrences(site: Site, project: Project) -> None:
