@@ -8,7 +8,7 @@ import pytest
 from celery import Celery
 from celery.app import amqp
 from celery.utils.saferepr import saferepr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_zsched.amqp import AMQP, plain_repr
@@ -17,6 +17,7 @@ plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_si
 anything = plain | st.lists(plain, max_size=2) | st.dictionaries(st.text(max_size=3), plain, max_size=2)
 
 
+@settings(deadline=None)
 @given(st.lists(anything, max_size=8).flatmap(lambda args: st.sampled_from([args, tuple(args)])))
 def test_plain_arguments_are_shown_as_celery_shows_them(args: list[Any] | tuple[Any, ...]) -> None:
     """To the letter, as long as Celery would not cut them; others are left to it."""

@@ -14,7 +14,7 @@ import pytest
 from celery import Celery, chain, chord, group
 from celery.beat import BeatLazyFunc, ScheduleEntry
 from celery.schedules import crontab
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kombu import Queue
 from kombu.serialization import register, unregister
@@ -102,6 +102,7 @@ def test_any_text_is_a_name(name: str) -> None:
     assert decode(encode(build(name, "t", 1))).name == name
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1, max_size=300).filter(lambda name: not name.startswith("\0")), st.text(min_size=1))
 def test_any_text_that_can_be_stored_is_a_name(name: str, task: str) -> None:
     """Whatever Unicode allows."""
@@ -326,6 +327,7 @@ records = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(records)
 def test_what_happened_last_survives_storage(record: LastRun) -> None:
     """And nothing stored means that nothing has happened."""

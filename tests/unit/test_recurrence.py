@@ -83,6 +83,7 @@ def test_a_rule_names_the_moments_that_dateutil_names(rule: str, seconds: int) -
     assert ours == theirs
 
 
+@pytest.mark.alone
 def test_a_rule_that_has_run_for_years_is_computed_at_once() -> None:
     """The walk begins where it is asked, not at the start of the rule."""
     trigger = Recurrence("DTSTART:19800101T000000 RRULE:FREQ=SECONDLY;INTERVAL=7", "UTC")

@@ -6,7 +6,7 @@ import ssl
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_zsched.errors import ConfigurationError
@@ -231,6 +231,7 @@ def test_mask_hides_passwords_wherever_they_stand(url: str, masked: str) -> None
     assert mask(url) == masked
 
 
+@settings(deadline=None)
 @given(password=st.text(st.characters(categories=("L", "N", "P", "S"), exclude_characters=";&"), min_size=6))
 def test_no_message_shows_a_password(password: str) -> None:
     """Whatever stands for a password, encoded or not, is in no message, mask or repr."""
