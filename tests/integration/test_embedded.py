@@ -126,6 +126,8 @@ def test_two_supervisors_at_once_run_one_server(directory: Path) -> None:
     root = str(Path(embedded.__file__).parents[1])
     both = [subprocess.Popen(command, start_new_session=True, cwd=root) for _ in range(2)]
     assert [one.wait(20) for one in both] == [0, 0]
+    servers = [one for one in processes_of(directory) if "celery_zsched.supervisor" not in one.info["cmdline"]]
+    assert len(servers) == 1
     # The supervisor that is not needed ends itself once it has said that all is well.
     wait_until(lambda: len(processes_of(directory)) == 2, what="one server to be left")
     assert hold.is_valid()
